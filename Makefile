@@ -1,0 +1,49 @@
+# Everything runs from a virtual environment in .venv; `make` alone lists the targets.
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTHON ?= $(shell python3.11 -c 'import sys; print(sys.executable)' 2>/dev/null || echo python3)
+WORKERS ?= 2
+# More arguments for pytest: make test ARGS="-k salt"
+ARGS ?=
+
+# One thread a worker, so that workers do not fight over cores; tests never reach for the network.
+PYTEST = OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test lint format check soak clean
+
+help:  ## list the targets
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+setup: $(STAMP)  ## create .venv and install the library with its test and lint tools
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "$(PYTHON) cannot create virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade -c constraints.txt pip
+	$(BIN)/python -m pip install --quiet -c constraints.txt --build-constraint constraints.txt -e . --group dev
+	@touch $@
+
+test: setup  ## run the tests
+	$(PYTEST) $(ARGS)
+
+soak: setup  ## run the tests that are too long for `make test`
+	$(PYTEST) -m soak $(ARGS)
+
+lint: setup  ## ruff (rules and format) and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup  ## apply ruff's fixes and format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+check: lint test  ## lint and test
+
+clean:  ## remove caches and build outputs; .venv stays
+	rm -rf build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +

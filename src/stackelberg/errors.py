@@ -1,0 +1,35 @@
+"""The errors that stackelberg raises: one sentence each, naming the thing, its value and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class StackelbergError(Exception):
+    """Base of every error raised on purpose by this library."""
+
+
+class SettingError(StackelbergError, ValueError):
+    """A setting is unknown, out of range, or does not go with another one."""
+
+
+class ModelError(StackelbergError, TypeError):
+    """The model, or the batch given to it, cannot be played with as it is."""
+
+
+class NonFiniteLossError(StackelbergError, ArithmeticError):
+    """The objective was NaN or infinite; raised before the optimizer can step on it."""
+
+
+def one_of(name: str, value: object, allowed: Iterable[str]) -> None:
+    """Refuse a `value` that is not one of the `allowed` names, suggesting the nearest."""
+    names = list(allowed)
+    if value not in names:
+        raise SettingError(f"{name}={value!r} is not known; choose one of {', '.join(names)}{nearest(value, names)}")
+
+
+def nearest(value: object, names: Iterable[str]) -> str:
+    """The end of an error sentence: a guess at the name that was meant, or nothing."""
+    close = difflib.get_close_matches(str(value), list(names), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

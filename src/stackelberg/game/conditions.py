@@ -1,0 +1,137 @@
+"""What every pass of one step has in common: dropout masks, attention kernel, autocast.
+
+The follower's response is differentiated, so its passes must compute the same function as the clean pass does,
+and the passes that `Function.backward` runs later must find the conditions they were promised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from ..errors import ModelError
+
+Dropout = Literal["shared", "off", "independent"]
+DROPOUTS: tuple[Dropout, ...] = ("shared", "off", "independent")
+
+Masks = tuple[Tensor, Tensor | None]  # generator states that make a pass draw the same dropout masks again
+
+# Attention implementations of transformers that have a second derivative as they are or through SDPA's math.
+TWICE_DIFFERENTIABLE = ("eager", "sdpa")
+
+
+class Conditions:
+    """The conditions of one step on one device."""
+
+    def __init__(self, core: nn.Module, dropout: Dropout, second_derivative: bool) -> None:
+        """`core` is the bare model; `second_derivative` asks for attention that has one."""
+        self.core = core
+        self.dropout = dropout
+        self.second_derivative = second_derivative
+        self.device = next((p.device for p in core.parameters()), torch.device("cpu"))
+        kinds = sorted({"cpu", self.device.type})
+        self._autocast = [
+            (kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds
+        ]
+        self.masks: Masks = self._generators()  # the clean pass's, which is the first
+
+    @contextmanager
+    def clean(self) -> Iterator[None]:
+        """Around the clean pass, under the caller's own autocast."""
+        self.masks = self._generators()
+        with self._attention():
+            yield
+
+    def draw(self) -> Masks:
+        """The masks of a coming pass: the clean pass's, or fresh ones if `independent`."""
+        if self.dropout != "independent":
+            return self.masks
+        seed = int(torch.randint(2**62, ()))
+        gpu = torch.Generator(self.device).manual_seed(seed) if self.masks[1] is not None else None
+        return torch.Generator().manual_seed(seed).get_state(), gpu.get_state() if gpu else None
+
+    @contextmanager
+    def perturbed(self, masks: Masks) -> Iterator[None]:
+        """Around any other pass, drawing `masks`; the generators are put back afterwards."""
+        with ExitStack() as stack:
+            for kind, enabled, dtype in self._autocast:
+                stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled))
+            stack.enter_context(self._attention())
+            if self.dropout == "off":
+                stack.enter_context(_without_dropout(self.core))
+            stack.callback(self._set_generators, self._generators())
+            self._set_generators(masks)
+            yield
+
+    def _attention(self) -> AbstractContextManager[Any]:
+        return _twice_differentiable(self.core) if self.second_derivative else nullcontext()
+
+    def _generators(self) -> Masks:
+        on_gpu = self.device.type == "cuda"
+        return torch.get_rng_state(), torch.cuda.get_rng_state(self.device) if on_gpu else None
+
+    def _set_generators(self, masks: Masks) -> None:
+        torch.set_rng_state(masks[0])
+        if masks[1] is not None:
+            torch.cuda.set_rng_state(masks[1], self.device)
+
+    @property
+    def precision(self) -> str:
+        """What the passes compute in: float64, float32, tf32, bfloat16 or float16."""
+        for kind, enabled, dtype in self._autocast:
+            if kind == self.device.type and enabled:
+                return str(dtype).removeprefix("torch.")
+        dtype = next((p.dtype for p in self.core.parameters() if p.is_floating_point()), torch.float32)
+        if dtype == torch.float32 and self.device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32:
+            return "tf32"
+        return str(dtype).removeprefix("torch.")
+
+
+@contextmanager
+def _without_dropout(core: nn.Module) -> Iterator[None]:
+    """Evaluation mode, each module's own mode given back afterwards."""
+    training = [module for module in core.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+@contextmanager
+def _twice_differentiable(core: nn.Module) -> Iterator[None]:
+    """Attention whose backward can itself be differentiated, and the model's own choice back afterwards.
+
+    SDPA's math kernel does; flash, memory-efficient and cuDNN kernels do not.
+    """
+    config = getattr(core, "config", None)
+    chosen = getattr(config, "_attn_implementation", None) or "sdpa"
+    with ExitStack() as stack:
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        if chosen not in TWICE_DIFFERENTIABLE:
+            if getattr(core, "is_gradient_checkpointing", False):
+                raise ModelError(
+                    f"{type(core).__name__} uses {chosen!r} attention with gradient checkpointing, whose "
+                    "recomputation cannot be switched to attention with a second derivative; load the model with "
+                    "attn_implementation='sdpa'"
+                )
+            core.set_attn_implementation("sdpa")  # type: ignore[operator]
+            stack.callback(core.set_attn_implementation, chosen)  # type: ignore[arg-type]
+        for module in core.modules():
+            function = module.__dict__.get("_gradient_checkpointing_func")
+            if function is not None:  # what is recomputed in the backward pass must run the same kernel
+                module._gradient_checkpointing_func = partial(function, context_fn=_math_recomputation)
+                stack.callback(setattr, module, "_gradient_checkpointing_func", function)
+        yield
+
+
+def _math_recomputation() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+    return nullcontext(), sdpa_kernel(SDPBackend.MATH)

@@ -1,0 +1,252 @@
+"""The engine that every method runs on: from a model and a batch to an objective, a gradient and a report."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import ModelError, SettingError
+from .clock import Clock
+from .conditions import Dropout
+from .finite import FiniteFlag
+from .injection import Deltas
+from .report import Report
+from .round import Normalizer, Round
+from .task import Batch, Task
+
+Start = Tensor | Mapping[str, Tensor]
+
+
+class Term(NamedTuple):
+    """A part of the objective. A method that needs its gradient on some δ asks for it with `wrt`."""
+
+    value: Tensor
+    wrt: Deltas | None = None
+
+
+# A method yields the terms of its objective, the task's own last, and is sent the gradients it asked for.
+Play = Generator[Term, Deltas | None, None]
+
+
+@dataclass(kw_only=True, eq=False)
+class Game(ABC):
+    """A method of adversarial regularization, ready to play with any model.
+
+    `loss = game(model, batch)` is a scalar whose `.backward()` gives the method's gradient.
+    `game.backward(model, batch)` accumulates the same gradient, each term freed before the next, and returns
+    a report. In evaluation mode or under `torch.no_grad()` a game is the plain task loss.
+
+    Args:
+        seed: of the start noise, which is a function of (seed, step, example, side) alone.
+        task: how to read a model that is not from Hugging Face; see `stackelberg.Task`.
+    """
+
+    name: ClassVar[str]
+    registry: ClassVar[dict[str, type[Game]]] = {}  # every method that has a name, by that name
+
+    seed: int = 0
+    task: Task | None = None
+    clock: Clock = field(default_factory=Clock, init=False, repr=False)
+    report: Report | None = field(default=None, init=False, repr=False)  # of the last call
+
+    def __init_subclass__(cls) -> None:
+        """A class that names itself is a method."""
+        super().__init_subclass__()
+        if "name" in cls.__dict__:
+            Game.registry[cls.name] = cls
+
+    def __post_init__(self) -> None:
+        """Check the settings; every group of settings adds its own checks."""
+        if not isinstance(self.seed, int):
+            raise SettingError(f"seed={self.seed!r} should be a whole number")
+
+    @abstractmethod
+    def play(self, round: Round) -> Play:
+        """Yield the terms of the objective on one batch, the task's own last."""
+
+    @property
+    def replays_per_batch(self) -> int:
+        """How many optimizer steps in a row each batch is meant for; see `stackelberg.replayed`."""
+        return 1
+
+    @property
+    def second_derivative(self) -> bool:
+        """Whether passes must have a second derivative."""
+        return False
+
+    @property
+    def dropout_policy(self) -> Dropout:
+        """What the passes of a step have in common; see `conditions.py`."""
+        return "shared"
+
+    def is_on(self) -> bool:
+        """Whether the method has begun; before, it is the plain loss."""
+        return True
+
+    def __call__(
+        self,
+        model: nn.Module,
+        batch: Batch,
+        *,
+        start: Start | None = None,
+        normalizer: Normalizer | None = None,
+        index: Tensor | None = None,
+    ) -> Tensor:
+        """The objective F on this batch.
+
+        Args:
+            model: in training mode; DDP and PEFT wrappers are welcome.
+            batch: what the model is called with, a mapping for Hugging Face models.
+            start: δ⁰ instead of drawn noise: a tensor (B, L, d), or a mapping from side to tensor.
+            normalizer: N, the denominator of the task loss and of the regularizer. Left out, this batch's
+                own count of sentences (or real tokens); when accumulating, give the whole step's. A pair
+                (tokens, sentences) where a token task's regularizer is averaged over sentences.
+            index: each example's number within the step, (B,), which keys its noise.
+        """
+        round = self._deal(model, batch, start, normalizer, index, streamed=False)
+        if not (model.training and torch.is_grad_enabled()):
+            return self._evaluate(round)
+        parts: list[Tensor] = []
+
+        def collect(term: Term) -> Deltas | None:
+            parts.append(term.value)
+            if term.wrt is None:
+                return None
+            found = torch.autograd.grad(term.value, list(term.wrt.values()), retain_graph=True)
+            return dict(zip(term.wrt, found, strict=True))
+
+        self._drive(round, collect)
+        objective = parts[0] if len(parts) == 1 else torch.stack(parts).sum()
+        self._file(round, objective)
+        return FiniteFlag(model, round.conditions.precision).guard(objective)
+
+    def backward(
+        self,
+        model: nn.Module,
+        batch: Batch,
+        *,
+        start: Start | None = None,
+        normalizer: Normalizer | None = None,
+        index: Tensor | None = None,
+        scaler: torch.amp.GradScaler | None = None,
+    ) -> Report:
+        """Add the gradient of `game(model, batch)` to `.grad`, each term's graph freed before the next.
+
+        The arguments are those of `__call__`; `scaler` is the GradScaler that will unscale the gradients.
+        """
+        if not (model.training and torch.is_grad_enabled()):
+            raise ModelError("game.backward needs the model in training mode and gradients enabled; call model.train()")
+        if isinstance(model, nn.parallel.DistributedDataParallel):  # whose reducer expects a single backward
+            objective = self(model, batch, start=start, normalizer=normalizer, index=index)
+            (objective if scaler is None else scaler.scale(objective)).backward()
+            assert self.report is not None
+            return self.report
+        round = self._deal(model, batch, start, normalizer, index, streamed=True)
+        flag = FiniteFlag(model, round.conditions.precision)
+        scale = torch.ones((), device=round.conditions.device)
+        scale = scale if scaler is None else scaler.scale(scale)
+        parts: list[Tensor] = []
+
+        def differentiate(term: Term) -> Deltas | None:
+            flag.show(term.value)
+            if term.value.device.type != "cuda":
+                flag.raise_now()  # before the gradients of earlier micro-batches are spoilt
+            parts.append(term.value.detach())
+            if term.value.requires_grad:
+                (term.value * scale).backward()
+            if term.wrt is None:
+                return None
+            return {side: delta.grad / scale for side, delta in term.wrt.items() if delta.grad is not None}
+
+        self._drive(round, differentiate)
+        flag.raise_now()
+        return self._file(round, torch.stack(parts).sum())
+
+    def after_step(self) -> None:
+        """Tell the game that the optimizer has stepped, where it cannot notice by itself."""
+        self.clock.told = True
+        self.clock.advance()
+        self.on_step()
+
+    def on_step(self) -> None:
+        """What a method does after each optimizer step."""
+
+    def plan(self, total_steps: int) -> None:
+        """Tell the game how long the training will be, where its schedule depends on that."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Every setting by name, for logs and model cards."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.init and f.name != "task"}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint must hold for a run to go on as if it had not been interrupted."""
+        return {"clock": self.clock.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self.clock.load_state_dict(state["clock"])
+
+    def _deal(
+        self,
+        model: nn.Module,
+        batch: Batch,
+        start: Start | None,
+        normalizer: Normalizer | None,
+        index: Tensor | None,
+        *,
+        streamed: bool,
+    ) -> Round:
+        playing = model.training and torch.is_grad_enabled()
+        round = Round(
+            model,
+            batch,
+            self.task,
+            dropout=self.dropout_policy,
+            second_derivative=playing and self.second_derivative and self.is_on(),
+            normalizer=normalizer,
+            streamed=streamed,
+        )
+        if playing and self.clock.notice(round.core.parameters()):
+            self.on_step()
+        round.start, round.index, round.offset = start, index, self.clock.seen
+        return round
+
+    def _drive(self, round: Round, handle: Callable[[Term], Deltas | None]) -> None:
+        """Run `play`, answering each term with the gradient it asked for."""
+        play = self.play(round) if self.is_on() else _plain(round)
+        reply: Deltas | None = None
+        with suppress(StopIteration):
+            while True:
+                reply = handle(play.send(reply))
+
+    def _evaluate(self, round: Round) -> Tensor:
+        if torch.is_grad_enabled():
+            warnings.warn(
+                "the model is in evaluation mode, so the game gives its plain loss; call model.train() to play",
+                stacklevel=3,
+            )
+        round.clean(needs_target=False)
+        loss = round.task_term()
+        if round.task_loss is None:
+            raise ModelError("the batch has no labels, so there is no plain loss to evaluate; add labels")
+        return loss
+
+    def _file(self, round: Round, objective: Tensor) -> Report:
+        self.clock.seen += max((len(x) for x in round.embedded.values()), default=0)
+        self.report = report = round.report
+        report.loss = objective.detach()
+        report.task_loss = None if round.task_loss is None else round.task_loss.detach()
+        return report
+
+
+def _plain(round: Round) -> Play:
+    round.clean(needs_target=False)
+    yield Term(round.task_term())

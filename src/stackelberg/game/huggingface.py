@@ -1,0 +1,206 @@
+"""How Hugging Face models describe themselves. Reads their conventions; imports nothing of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import ModelError
+from .task import IGNORED, Batch, Kind, Outputs, Task
+
+LABELS = ("labels", "start_positions", "end_positions")
+
+
+def describes_itself(model: nn.Module) -> bool:
+    """Whether a module follows Hugging Face's conventions."""
+    return hasattr(model, "config") and hasattr(model, "get_input_embeddings")
+
+
+def bare(model: nn.Module) -> nn.Module:
+    """The Hugging Face model inside a PEFT wrapper, for its class and its modules."""
+    return model.get_base_model() if hasattr(model, "peft_config") and hasattr(model, "get_base_model") else model
+
+
+def _kind(model: nn.Module, batch: Batch) -> Kind:
+    """What a Hugging Face model puts out, by its class, its configuration and its labels."""
+    name, config = type(model).__name__, model.config
+    if "SequenceClassification" in name:
+        labels = batch.get("labels")
+        problem = config.problem_type
+        if problem == "regression" or (problem is None and config.num_labels == 1):
+            return "regression"
+        if problem == "multi_label_classification" or (labels is not None and labels.is_floating_point()):
+            return "multilabel"
+        return "classification"
+    by_name: dict[str, Kind] = {
+        "MultipleChoice": "classification",
+        "QuestionAnswering": "span",
+        "TokenClassification": "tokens",
+        "MaskedLM": "tokens",
+        "CausalLM": "shifted_tokens",
+        "LMHeadModel": "shifted_tokens",
+    }
+    if not config.is_encoder_decoder or "QuestionAnswering" in name:
+        for part, kind in by_name.items():
+            if part in name:
+                return kind
+    elif any(part in name for part in ("ForConditionalGeneration", "MTModel", "EncoderDecoderModel", "LMHead")):
+        return "tokens"
+    elif "TokenClassification" in name:
+        return "tokens"
+    raise ModelError(f"it is not known what {name} puts out; describe it with task=Task(kind, logits, loss)")
+
+
+@dataclass(frozen=True)
+class HuggingFaceTask(Task):
+    """A `Task` read off a Hugging Face model."""
+
+    encoder_decoder: bool = False
+    multiple_choice: bool = False
+
+    @classmethod
+    def of(cls, model: nn.Module, batch: Batch) -> HuggingFaceTask:
+        """Describe `model`, refusing by name what cannot be played with."""
+        if not isinstance(batch, Mapping):
+            raise ModelError(f"a Hugging Face batch is a mapping of tensors, not {type(batch).__name__}")
+        core: Any = bare(model)
+        return cls(
+            _kind(core, batch),
+            logits=_missing,
+            loss=_missing,
+            encoder_decoder=bool(core.config.is_encoder_decoder),
+            multiple_choice="MultipleChoice" in type(core).__name__,
+        )
+
+    def labelled(self, batch: Batch) -> bool:
+        """Whether the batch holds labels."""
+        return any(batch.get(name) is not None for name in LABELS)
+
+    def play(self, model: nn.Module, batch: Batch, labelled: bool) -> Outputs:
+        """One forward pass. Without labels the loss is not computed, only the logits."""
+        inputs = dict(batch) if labelled else self._unlabelled(model, batch)
+        outputs = model(**inputs)
+        if self.kind == "span":
+            logits = self._span_logits(outputs, batch)
+        else:
+            logits = outputs["logits"] if isinstance(outputs, Mapping) else outputs.logits
+        if logits is None:
+            raise ModelError(
+                f"{type(bare(model)).__name__} returned no logits (a fused loss such as Liger's does that), and "
+                "the divergence needs them; switch the fused linear cross-entropy off"
+            )
+        return Outputs(outputs.loss if labelled else None, logits)
+
+    def _unlabelled(self, model: nn.Module, batch: Batch) -> dict[str, Any]:
+        """The batch without labels; an encoder–decoder's inputs that it would derive from them are kept."""
+        inputs = {key: value for key, value in batch.items() if key not in LABELS}
+        needs_decoder = self.encoder_decoder and self.kind == "tokens"
+        if needs_decoder and "decoder_input_ids" not in inputs and batch.get("labels") is not None:
+            inputs["decoder_input_ids"] = _decoder_input_ids(model, batch["labels"])
+        return inputs
+
+    def _span_logits(self, outputs: Any, batch: Batch) -> Tensor:
+        logits = torch.stack([outputs.start_logits, outputs.end_logits], 1)  # (B, 2, L)
+        mask = self.input_mask("source", batch)
+        # A pad must not be a position that the answer could start at. A finite floor keeps derivatives finite.
+        return logits if mask is None else logits.masked_fill(~mask[:, None], -1e4)
+
+    def sides(self, model: nn.Module) -> dict[str, nn.Module]:
+        """`source`, and `target` for an encoder–decoder: the modules that really run in each."""
+        core: Any = bare(model)
+        try:
+            if not self.encoder_decoder:
+                return {"source": _embedding(core)}
+            encoder, decoder = core.get_encoder(), core.get_decoder()
+            if encoder is core or decoder is core:  # the accessor found nothing and fell back to the whole
+                encoder, decoder = core.model.encoder, core.model.decoder
+            if "TokenClassification" in type(core).__name__ and decoder is None:
+                return {"source": _embedding(encoder)}
+            return {"source": _embedding(encoder), "target": _embedding(decoder)}
+        except (AttributeError, NotImplementedError) as error:
+            raise ModelError(
+                f"no input embeddings were found in {type(core).__name__} ({error}); it may not be a model of "
+                "text, otherwise say where they are with task=Task(..., embeddings={'source': 'path'})"
+            ) from error
+
+    def input_mask(self, side: str, batch: Batch) -> Tensor | None:
+        """From the attention masks; a decoder's from its labels, since its start token may be the pad."""
+        if side == "target":
+            mask = batch.get("decoder_attention_mask")
+            if mask is None and self.kind == "tokens" and batch.get("labels") is not None:
+                mask = batch["labels"] != IGNORED
+            elif mask is None and batch.get("decoder_input_ids") is None:  # BART's classifier shifts its inputs
+                mask = batch.get("attention_mask")
+        else:
+            mask = batch.get("attention_mask")
+        if mask is None:
+            return None
+        if mask.dim() == 3 and self.multiple_choice:
+            mask = mask.flatten(0, 1)
+        if mask.dim() != 2:
+            raise ModelError(
+                f"attention_mask has shape {tuple(mask.shape)}; the game needs the (batch, length) mask of real "
+                "tokens to know what it may perturb"
+            )
+        return mask.bool()
+
+    def input_ids(self, side: str, batch: Batch) -> Tensor | None:
+        """The ids a side embeds."""
+        ids: Tensor | None = batch.get("input_ids" if side == "source" else "decoder_input_ids")
+        if side == "target" and ids is None:
+            ids = batch.get("labels") if self.kind == "tokens" else batch.get("input_ids")
+        return ids.flatten(0, 1) if ids is not None and ids.dim() == 3 else ids
+
+    def token_labels(self, batch: Batch) -> Tensor | None:
+        """`labels`; without them a decoder's own mask stands in."""
+        labels: Tensor | None = batch.get("labels")
+        if labels is None and self.encoder_decoder and self.kind == "tokens":
+            ids = batch.get("decoder_input_ids")
+            mask = batch.get("decoder_attention_mask")
+            if ids is not None:
+                return ids if mask is None else ids.masked_fill(mask == 0, IGNORED)
+        return labels
+
+
+def _embedding(module: Any) -> nn.Module:
+    """The input embedding that runs. T5 and BART also hold a `shared` one, tied to it, that never does."""
+    found = module.get_input_embeddings()
+    if not isinstance(found, nn.Module):
+        raise AttributeError("get_input_embeddings() gave nothing")
+    tied = [m for m in module.modules() if isinstance(m, nn.Embedding) and m.weight is found.weight and m is not found]
+    return tied[0] if tied else found
+
+
+def _decoder_input_ids(model: Any, labels: Tensor) -> Tensor:
+    """What an encoder–decoder feeds its decoder for these labels: them, one to the right of its start token."""
+    core = bare(model)
+    if hasattr(core, "prepare_decoder_input_ids_from_labels"):
+        return core.prepare_decoder_input_ids_from_labels(labels=labels)
+    first = labels.new_full((len(labels), 1), core.config.decoder_start_token_id)
+    shifted = torch.cat([first, labels[:, :-1]], 1)
+    return shifted.masked_fill(shifted == IGNORED, core.config.pad_token_id)
+
+
+def _missing(*args: object) -> Tensor:
+    raise AssertionError("a Hugging Face model computes its own logits and loss")
+
+
+def refuse_packed(batch: Batch, per: str) -> None:
+    """Several sequences packed in one row share a ball and a divergence that are meant for one sentence."""
+    if not isinstance(batch, Mapping) or per == "token":
+        return
+    keys = [key for key in ("cu_seq_lens_q", "cu_seq_lens_k", "seq_idx") if batch.get(key) is not None]
+    position_ids = batch.get("position_ids")
+    if not keys and position_ids is not None and position_ids.dim() == 2 and position_ids.shape[1] > 1:
+        steps = position_ids[:, 1:] - position_ids[:, :-1]
+        inside = steps if batch.get("attention_mask") is None else steps[batch["attention_mask"][:, 1:] != 0]
+        keys = ["position_ids"] if bool((inside < 0).any()) else []
+    if keys:
+        raise ModelError(
+            f"the batch packs several sequences in one row ({keys[0]}), which a per-sentence ball cannot tell "
+            'apart; use per="token", or a collator that pads instead of packing'
+        )

@@ -1,0 +1,52 @@
+"""The Bregman proximal point of SMART: a momentum copy θ̃ of the parameters, and the model wearing it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+
+class MomentumCopy:
+    """θ̃ ← (1 − β) θ + β θ̃ after each optimizer step; kept in at least float32, for trained parameters only."""
+
+    def __init__(self) -> None:
+        """Empty until it has seen a model."""
+        self.weights: dict[str, Tensor] = {}
+
+    def follow(self, core: nn.Module) -> None:
+        """Start at θ, unless a checkpoint was loaded."""
+        for name, p in core.named_parameters():
+            if p.requires_grad and name not in self.weights:
+                self.weights[name] = p.detach().to(torch.promote_types(p.dtype, torch.float32), copy=True)
+
+    @torch.no_grad()
+    def move(self, core: nn.Module, momentum: float) -> None:
+        """One step towards the parameters."""
+        for name, p in core.named_parameters():
+            if name in self.weights:
+                self.weights[name].lerp_(p.detach().to(self.weights[name]), 1 - momentum)
+
+    @contextmanager
+    def worn_by(self, core: nn.Module) -> Iterator[None]:
+        """Inside, the model computes with θ̃; tied parameters stay tied."""
+        copies = {
+            id(p): nn.Parameter(self.weights[name].to(p), requires_grad=False)
+            for name, p in core.named_parameters()
+            if name in self.weights
+        }
+        worn = [
+            (module, name, p)
+            for module in core.modules()
+            for name, p in module._parameters.items()
+            if p is not None and id(p) in copies
+        ]
+        try:
+            for module, name, p in worn:
+                setattr(module, name, copies[id(p)])
+            yield
+        finally:
+            for module, name, p in worn:
+                setattr(module, name, p)

@@ -1,0 +1,52 @@
+"""What happened in one step of the game, without making the device wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from .follower import Follower, Trajectory
+
+
+@dataclass
+class Report:
+    """Diagnostics of one step. Tensors stay on the device until `numbers()` is asked for."""
+
+    loss: Tensor | None = None  # F
+    task_loss: Tensor | None = None  # L
+    divergence: Tensor | None = None  # Σ ℓ / N, before α
+    start_norm: Tensor | None = None  # ‖δ⁰‖₂, mean over sentences and sides
+    final_norm: Tensor | None = None  # ‖δ^K‖₂
+    radius: Tensor | None = None  # ε, mean
+    surface: Tensor | None = None  # share of balls whose δ^K lies on the surface
+    guarded: Tensor | None = None  # share of (sentence, step) pairs whose interaction was left out as noise
+    interaction_norm: Tensor | None = None  # ‖interaction term‖₂ over θ, only when asked for
+
+    def describe(self, follower: Follower, path: Trajectory) -> None:
+        """Fill in the follower's part."""
+        first, last = path.deltas[0], path.deltas[-1]
+        self.start_norm = _mean_norm(first.values())
+        self.final_norm = _mean_norm(last.values())
+        on_surface, radii = [], []
+        for side, ball in follower.balls.items():
+            real = follower.masks[side].amax((-2, -1) if ball.per == "sentence" else -1, keepdim=True) > 0
+            on_surface.append((ball.on_surface(last[side]) & real).sum() / real.sum())
+            radius = torch.as_tensor(ball.radius, dtype=torch.float32, device=real.device)
+            radii.append((radius * real).sum() / real.sum())
+        self.surface = torch.stack(on_surface).mean()
+        self.radius = torch.stack(radii).mean()
+        if path.trusted:
+            self.guarded = 1 - torch.stack([t.float().mean() for t in path.trusted]).mean()
+
+    def numbers(self) -> dict[str, float]:
+        """Everything known, as floats; this waits for the device."""
+        known = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: float(value) for name, value in known.items() if value is not None}
+
+
+def _mean_norm(deltas: Iterable[Tensor]) -> Tensor:
+    norms = [delta.detach().float().square().sum((-2, -1)).sqrt().mean() for delta in deltas]
+    return torch.stack(norms).mean()

@@ -1,0 +1,145 @@
+"""The follower's response δ^K(θ), and its derivative: the heart of SALT.
+
+The leader minimises F(θ) = L(θ) + (α/N) Σ_i ℓ_i(δ_i^K(θ), θ), where the follower answers every θ with K
+projected ascent steps δ^k = U(δ^{k−1}, g(δ^{k−1}, θ)), g = ∇_δ ℓ. Here that answer is a function autograd can
+differentiate: once δ^K = respond(...) is in the graph, `F.backward()` gives the Stackelberg gradient
+
+    dF/dθ = ∂L/∂θ + (α/N) Σ ∂ℓ/∂θ  +  (α/N) Σ (∂ℓ/∂δ^K) (dδ^K/dθ)
+            leader                    leader–follower interaction
+
+whose last term costs one Hessian-vector product a step. Three routes compute it:
+
+* `sweep`: back through the steps one by one; memory does not grow with K. The one to use.
+* `exact`: autograd through all unrolled steps. The oracle that the sweep is tested against.
+* `none`: δ^K is a constant. Without the interaction, the game is VAT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from .follower import Follower, States, Trajectory
+from .injection import Deltas
+from .payoff import Payoff
+from .product import Product
+
+Route = Literal["sweep", "exact", "none"]
+ROUTES: tuple[Route, ...] = ("sweep", "exact", "none")
+
+
+@dataclass
+class Contest:
+    """The lower-level problem on one batch: who climbs, on what, and how its gradient is differentiated."""
+
+    follower: Follower
+    payoff: Callable[[], Payoff]  # ℓ(δ, z), under dropout masks that it draws once and keeps
+    product: Product
+    parameters: Sequence[nn.Parameter]  # θ, those that are trained
+    scale: Tensor  # ℓ is multiplied by it before it is differentiated, and the gradient divided
+    trusts: Callable[[Tensor, Deltas], Tensor]  # (ℓ, g) → (B,): whose gradient is above the rounding noise
+
+    def gradient(self, payoff: Payoff, deltas: Deltas, clean: Tensor | None) -> tuple[Deltas, Tensor]:
+        """g = ∇_δ Σ_i ℓ_i, each sentence its own maximiser: no 1/N ever reaches it. Also who is trusted."""
+        leaves = {side: delta.detach().requires_grad_() for side, delta in deltas.items()}
+        with torch.enable_grad():
+            values = payoff(leaves, clean)
+            found = torch.autograd.grad(values.sum() * self.scale, list(leaves.values()))
+        g = {side: x / self.scale for side, x in zip(leaves, found, strict=True)}
+        return g, self.trusts(values.detach(), g)
+
+    def climb(self, start: Deltas, clean: Tensor | None) -> Trajectory:
+        """Play the K steps, keeping what the sweep needs and no graph."""
+        clean = None if clean is None else clean.detach()
+        path = Trajectory([start])
+        states = self.follower.start(start)
+        for k in range(self.follower.steps):
+            payoff = self.payoff()
+            g, trusted = self.gradient(payoff, path.deltas[k], clean)
+            path.remember(payoff, g, states, trusted)
+            with torch.no_grad():
+                delta, states = self.follower.move(k, path.deltas[k], g, states)
+            path.deltas.append(delta)
+        return path
+
+    def sweep(
+        self, path: Trajectory, clean: Tensor | None, v: Deltas
+    ) -> tuple[Tensor | None, list[Tensor | None]]:
+        """Pull v = ∂F/∂δ^K back through the steps: what it becomes on the clean prediction and on θ.
+
+        Each step: (1) through the update rule alone, v splits into what bypasses the gradient and u, what
+        went through it; (2) one Hessian-vector product in direction u; (3) its θ part is the step's share
+        of the interaction, its δ part joins what bypassed.
+        """
+        clean_share: Tensor | None = None
+        shares: list[Tensor | None] = [None] * len(self.parameters)
+        v_states: States | None = None
+        for k in reversed(range(path.steps)):
+            v, u, v_states = self.follower.pull_back(path, k, v, v_states)
+            trusted = path.trusted[k][:, None, None]
+            u = {side: torch.where(trusted, x, torch.zeros_like(x)) for side, x in u.items()}
+            with torch.enable_grad():
+                G = self.product(path.payoffs[k], path.deltas[k], clean, u, self.parameters, self.scale)
+            v = {side: x + G.deltas[side] for side, x in v.items()}
+            clean_share = _plus(clean_share, G.clean)
+            shares = [_plus(share, new) for share, new in zip(shares, G.parameters, strict=True)]
+        return clean_share, shares
+
+
+def respond(
+    contest: Contest, start: Deltas, clean: Tensor | None, route: Route
+) -> tuple[Deltas, Trajectory]:
+    """δ^K(θ) from δ⁰ = `start` against the clean prediction, differentiable by `route`; and the way there."""
+    if route == "exact":
+        return _unrolled(contest, start, clean)
+    if route == "none" or contest.follower.steps == 0:
+        path = contest.climb(start, clean)
+        return path.deltas[-1], path
+    paths: list[Trajectory] = []
+    last = _Response.apply(contest, start, paths, clean, *contest.parameters)  # type: ignore[no-untyped-call]
+    return dict(zip(start, last, strict=True)), paths[0]
+
+
+class _Response(torch.autograd.Function):
+    """(z, θ) ↦ δ^K by the sweep. θ is an input, so DDP's reducer and gradient accumulation see one gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, contest: Contest, start: Deltas, paths: list[Trajectory], clean: Tensor | None, *_: Tensor
+    ) -> tuple[Tensor, ...]:
+        path = contest.climb(start, clean)
+        paths.append(path)
+        ctx.contest, ctx.path, ctx.clean = contest, path, None if clean is None else clean.detach()
+        return tuple(delta.clone() for delta in path.deltas[-1].values())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Any, ...]:
+        v = dict(zip(ctx.path.deltas[-1], cotangents, strict=True))
+        clean_share, shares = ctx.contest.sweep(ctx.path, ctx.clean, v)
+        return None, None, None, clean_share, *shares
+
+
+def _unrolled(contest: Contest, start: Deltas, clean: Tensor | None) -> tuple[Deltas, Trajectory]:
+    """All K steps in one autograd graph, `create_graph=True`: nothing clever, nothing guarded."""
+    path = Trajectory([start])
+    deltas = {side: delta.detach().requires_grad_() for side, delta in start.items()}
+    states = contest.follower.start(deltas)
+    for k in range(contest.follower.steps):
+        payoff = contest.payoff()
+        values = payoff(deltas, clean)
+        found = torch.autograd.grad(values.sum() * contest.scale, list(deltas.values()), create_graph=True)
+        g = {side: x / contest.scale for side, x in zip(deltas, found, strict=True)}
+        path.remember(payoff, g, states, contest.trusts(values.detach(), g))
+        deltas, states = contest.follower.move(k, deltas, g, states)
+        path.deltas.append({side: delta.detach() for side, delta in deltas.items()})
+    return deltas, path
+
+
+def _plus(total: Tensor | None, share: Tensor | None) -> Tensor | None:
+    return share if total is None else total if share is None else total + share

@@ -1,0 +1,203 @@
+"""One batch under play: the model's clean answer, and what it would answer to x + δ under the same conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from ..errors import ModelError
+from .conditions import Conditions, Dropout, Masks
+from .divergence import per_sentence
+from .huggingface import HuggingFaceTask, describes_itself
+from .injection import Deltas, Draw, Injection
+from .payoff import DivergencePayoff, LabelPayoff
+from .report import Report
+from .task import Batch, Outputs, Task
+
+Count = float | Tensor
+Normalizer = Count | tuple[Count, Count]  # of the task loss's unit, or of (that unit, sentences)
+
+
+class Round:
+    """A model and a batch, dealt. Call `clean()` (or `open`) first, and once."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        batch: Batch,
+        task: Task | None,
+        *,
+        dropout: Dropout,
+        second_derivative: bool,
+        normalizer: Normalizer | None,
+        streamed: bool,
+    ) -> None:
+        """`streamed`: later passes see a leaf copy of the clean logits, and `settle` hands their cotangents on."""
+        self.model = model
+        self.core = unwrap(model, second_derivative)
+        self.batch = batch
+        self.task = task or _describe(self.core, batch)
+        self.injection = Injection(self.task.sides(self.core))
+        self.conditions = Conditions(self.core, dropout, second_derivative)
+        self.normalizer = normalizer
+        self.streamed = streamed
+        self.start: Tensor | Mapping[str, Tensor] | None = None  # δ⁰, where it was given
+        self.index: Tensor | None = None  # each example's number within the step, where it was given
+        self.offset = 0  # how many rows of the step were embedded before
+        self.report = Report()
+        self._clean: list[tuple[Tensor, Tensor]] = []  # (logits in the graph, what the other passes see)
+
+    def clean(self, needs_target: bool = True) -> None:
+        """The clean pass: the task loss, and the logits that ℓ compares with.
+
+        With dropout `off` the target is a second, differentiated reference pass without dropout.
+        """
+        logits = self.open(None)
+        if needs_target and self.conditions.dropout == "off":
+            logits = self.answer({}, self.conditions.draw())
+        self.target = self._seen_by_others(logits) if needs_target else logits
+
+    def open(self, draw: Draw | None) -> Tensor:
+        """The step's first pass, the one that goes through the user's own wrapper; on x + δ if `draw` makes one."""
+        with self.conditions.clean(), self.injection(draw) as self.embedded:
+            model = self.core if self.conditions.second_derivative else self.model
+            model = self.model if isinstance(self.model, nn.parallel.DistributedDataParallel) else model
+            outputs = self.task.play(model, self.batch, self.task.labelled(self.batch))
+        logits = outputs.logits.float() if outputs.logits.dtype.itemsize == 2 else outputs.logits
+        with torch.no_grad():
+            self.row_mask = self.task.rows(logits, self.batch)[1]
+            self.count = self.task.count(self.row_mask)
+        self.task_loss = outputs.loss
+        self.target = logits
+        return logits
+
+    def task_term(self) -> Tensor:
+        """L: the model's own loss, over the normalizer; and, if streamed, what the other passes owe its graph."""
+        loss = self.target.new_zeros(()) if self.task_loss is None else self.normalized(self.task_loss)
+        for logits, leaf in self._clean:
+            if leaf.grad is not None:
+                loss = loss + _Inject.apply(logits, leaf.grad)  # type: ignore[no-untyped-call]
+        return loss
+
+    def normalized(self, mean: Tensor) -> Tensor:
+        """A mean over this batch as its share of the mean over the whole step."""
+        if self.normalizer is None:
+            return mean  # untouched, so that `plain` is the stock training step to the last bit
+        return mean * (self.count / self.denominator(sentences=False))
+
+    def denominator(self, sentences: bool) -> float | Tensor:
+        """N: of the task loss's own unit, or of sentences; this batch's unless it was given."""
+        if isinstance(self.normalizer, tuple):
+            return self.normalizer[1 if sentences else 0]
+        if self.normalizer is not None:
+            return self.normalizer
+        return self.row_mask.shape[0] if sentences else self.count
+
+    def row_index(self, rows: int) -> Tensor:
+        """The number within the step of each of `rows` embedded rows, (rows,) int64.
+
+        Ranks that were given no numbers draw apart; a multiple-choice example has several rows.
+        """
+        device = self.conditions.device
+        if self.index is None:
+            rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+            return torch.arange(rows, device=device) + (self.offset + (rank << 40))
+        choices = rows // len(self.index)
+        numbers = self.index.to(device)[:, None] * choices + torch.arange(choices, device=device)
+        return numbers.flatten()
+
+    def pass_(self, deltas: Deltas, masks: Masks, labelled: bool) -> Outputs:
+        """A pass over x + δ."""
+        with self.conditions.perturbed(masks), self.injection(deltas):
+            return self.task.play(self.core, self.batch, labelled)
+
+    def answer(self, deltas: Deltas, masks: Masks) -> Tensor:
+        """f(x + δ, θ): the logits."""
+        return self.pass_(deltas, masks, labelled=False).logits
+
+    def compare(self, name: str, detach_target: bool, clean: Tensor, reply: Tensor) -> Tensor:
+        """The named divergence between two passes' logits, summed over each sentence's real positions: (B,)."""
+        target, _ = self.task.rows(clean.detach() if detach_target else clean, self.batch)
+        answer, mask = self.task.rows(reply, self.batch)
+        return per_sentence(name, target, answer, mask)
+
+    def divergence(self, name: str, detach_target: bool) -> DivergencePayoff:
+        """ℓ_v, under dropout masks drawn now."""
+        masks = self.conditions.draw()
+        return DivergencePayoff(
+            lambda deltas: self.answer(deltas, masks), partial(self.compare, name, detach_target)
+        )
+
+    def label_loss(self) -> LabelPayoff:
+        """ℓ = the task loss at x + δ, under dropout masks drawn now."""
+        if not self.task.labelled(self.batch):
+            raise ModelError("this method's adversary climbs on the label loss, but the batch has no labels; add them")
+        masks = self.conditions.draw()
+        return LabelPayoff(lambda deltas: self.mean_label_loss(deltas, masks) * self.count)
+
+    def mean_label_loss(self, deltas: Deltas, masks: Masks | None = None) -> Tensor:
+        """The task loss at x + δ, with the model's own reduction."""
+        loss = self.pass_(deltas, masks or self.conditions.draw(), labelled=True).loss
+        assert loss is not None
+        return loss
+
+    def parameters(self) -> list[nn.Parameter]:
+        """θ: the parameters that are trained."""
+        return [p for p in self.core.parameters() if p.requires_grad]
+
+    def _seen_by_others(self, logits: Tensor) -> Tensor:
+        if not self.streamed or not logits.requires_grad:
+            return logits
+        leaf = logits.detach().requires_grad_()
+        self._clean.append((logits, leaf))
+        return leaf
+
+
+class _Inject(torch.autograd.Function):
+    """A zero whose backward hands `cotangent` to `logits` as it is: it was scaled when it was collected."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, cotangent: Tensor) -> Tensor:
+        ctx.cotangent = cotangent
+        return logits.new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
+        return ctx.cotangent, None
+
+
+def unwrap(model: nn.Module, second_derivative: bool) -> nn.Module:
+    """The module inside DDP and, where a second derivative is needed, inside `torch.compile`."""
+    if isinstance(model, nn.DataParallel):
+        raise ModelError("nn.DataParallel has no complete second derivative; use DistributedDataParallel")
+    if type(model).__name__ == "DeepSpeedEngine" or any(hasattr(p, "ds_id") for p in model.parameters()):
+        raise ModelError("DeepSpeed ZeRO cannot run several backward passes over one model; use DDP or FSDP2")
+    core = model
+    while True:
+        if isinstance(core, nn.parallel.DistributedDataParallel):
+            if core.static_graph:
+                raise ModelError("DDP with static_graph=True loses the game's gradients; set static_graph=False")
+            core = core.module
+        elif second_derivative and _compiled(core):
+            core = core._orig_mod  # type: ignore[assignment]
+        else:
+            return core
+
+
+def _compiled(model: nn.Module) -> bool:
+    return hasattr(model, "_orig_mod")
+
+
+def _describe(core: nn.Module, batch: Batch) -> Task:
+    inner = getattr(core, "_orig_mod", core)
+    if describes_itself(inner):
+        return HuggingFaceTask.of(inner, batch)
+    raise ModelError(
+        f"{type(core).__name__} is not a Hugging Face model, so its logits and loss are not known; give the game "
+        "task=Task(kind, logits=(model, batch) → logits, loss=(logits, batch) → loss)"
+    )

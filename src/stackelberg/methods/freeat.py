@@ -1,0 +1,113 @@
+"""FreeAT: adversarial training for free (Shafahi et al., 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar, Literal, TypeVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from ..errors import ModelError, one_of
+from ..game.ascent import build
+from ..game.game import Play, Term
+from ..game.injection import Deltas
+from ..game.round import Round
+from ..game.settings import Perturbing, number, whole
+from ..game.space import Space
+
+T = TypeVar("T")
+
+
+@dataclass(kw_only=True, eq=False)
+class FreeAT(Perturbing):
+    """F = L(x + δ). The one backward pass that updates θ also moves δ, and each batch is replayed m times.
+
+    δ is carried over from replay to replay and from batch to batch, cropped or padded to the next one's length,
+    so every replay is an ordinary optimizer step: `for batch in replayed(loader, game.replays): ...`, with the
+    number of epochs divided by m.
+
+    Args:
+        replays: m.
+        step_size: how far one replay moves δ; left out, ε.
+        ascent: `normalized`, or `sign` as in the paper.
+    """
+
+    name: ClassVar[str] = "freeat"
+
+    replays: int = 3
+    step_size: float | None = None
+    ascent: Literal["normalized", "sign"] = "normalized"
+    carried: Deltas = field(default_factory=dict, init=False, repr=False)  # (rows of a step, L, d) by side
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        super().__post_init__()
+        whole("replays", self.replays, 1)
+        one_of("ascent", self.ascent, ("normalized", "sign"))
+        if self.step_size is not None:
+            number("step_size", self.step_size, above=0)
+
+    @property
+    def replays_per_batch(self) -> int:
+        """m."""
+        return self.replays
+
+    def play(self, round: Round) -> Play:
+        """One pass, over x + δ."""
+        if not round.task.labelled(round.batch):
+            raise ModelError("FreeAT trains on the label loss, but the batch has no labels; add them")
+        round.open(partial(self._draw, round))
+        self.space(round)  # refuses sides that the model does not have
+        yield Term(round.task_term())
+
+    def _draw(self, round: Round, side: str, x: Tensor) -> Tensor | None:
+        if not self.moves(side):
+            return None
+        space = self.space_of(round, side, x)
+        if round.start is not None:
+            delta = self.start_of(round, side, x, space)
+        else:
+            delta = space.ball.project(self._carried(side, x, round.offset).to(space.mask) * space.mask)
+        delta.requires_grad_().register_hook(partial(self._ascend, round.offset, side, space, delta))
+        return delta
+
+    def _carried(self, side: str, x: Tensor, offset: int) -> Tensor:
+        """The rows of the last step in the same places, cropped or padded to `x`."""
+        rows, length, _ = x.shape
+        known = self.carried.get(side, x.new_zeros(0, 0, x.shape[2], dtype=torch.float32))[offset : offset + rows, :length]
+        return pad(known, (0, 0, 0, length - known.shape[1], 0, rows - known.shape[0]))
+
+    def _ascend(self, offset: int, side: str, space: Space, delta: Tensor, gradient: Tensor) -> None:
+        """Move δ by the gradient that the model's own backward pass has just produced."""
+        with torch.no_grad():
+            eta = self.radius if self.step_size is None else self.step_size
+            rule = build(self.ascent, eta * space.unit, space.ball)
+            moved, _ = rule.step(0, delta, gradient * space.mask, ())
+            moved = torch.where(torch.isfinite(gradient).all(), space.ball.project(moved), delta)
+            rows, length, width = moved.shape
+            known = self.carried.get(side, moved.new_zeros(0, length, width))
+            room = pad(known, (0, 0, 0, max(0, length - known.shape[1]), 0, max(0, offset + rows - len(known))))
+            room = room.clone()
+            room[offset : offset + rows] = 0
+            room[offset : offset + rows, :length] = moved
+            self.carried[side] = room
+
+    def state_dict(self) -> dict[str, Any]:
+        """With the carried δ."""
+        return {**super().state_dict(), "carried": dict(self.carried)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """With the carried δ."""
+        super().load_state_dict(state)
+        self.carried = {side: delta.clone() for side, delta in state["carried"].items()}
+
+
+def replayed(batches: Iterable[T], times: int) -> Iterator[T]:
+    """Each batch `times` times in a row, as FreeAT trains: pass `game.replays_per_batch`."""
+    for batch in batches:
+        for _ in range(times):
+            yield batch

@@ -1,0 +1,22 @@
+"""SALT-Adv: the Stackelberg game played on the label loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..game.payoff import Payoff
+from ..game.round import Round
+from ..game.settings import Anticipating
+from .salt import AdversarialGame
+
+
+@dataclass(kw_only=True, eq=False)
+class SALTAdv(Anticipating, AdversarialGame):
+    """F = L + (α/N) Σ ℓ(f(x + δ^K(θ)), y): both players look at the labels, and the leader anticipates."""
+
+    name: ClassVar[str] = "salt-adv"
+
+    def payoff(self, round: Round) -> Payoff:
+        """ℓ = the task loss at x + δ."""
+        return round.label_loss()
