@@ -136,10 +136,12 @@ class Game(ABC):
         normalizer: Normalizer | None = None,
         index: Tensor | None = None,
         scaler: torch.amp.GradScaler | None = None,
+        interaction: bool = False,
     ) -> Report:
         """Add the gradient of `game(model, batch)` to `.grad`, each term's graph freed before the next.
 
         The arguments are those of `__call__`; `scaler` is the GradScaler that will unscale the gradients.
+        `interaction` asks for the norm of the leader–follower term too, which costs another sweep.
         """
         if not (model.training and torch.is_grad_enabled()):
             raise ModelError("game.backward needs the model in training mode and gradients enabled; call model.train()")
@@ -149,6 +151,7 @@ class Game(ABC):
             assert self.report is not None
             return self.report
         round = self._deal(model, batch, start, normalizer, index, streamed=True)
+        round.asked_for_interaction = interaction
         flag = FiniteFlag(model, round.conditions.precision)
         scale = torch.ones((), device=round.conditions.device)
         scale = scale if scaler is None else scaler.scale(scale)

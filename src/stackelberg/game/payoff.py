@@ -21,6 +21,9 @@ class Payoff(Protocol):
     def __call__(self, deltas: Deltas, clean: Tensor | None) -> Tensor:
         """ℓ at δ against the clean prediction z, which a payoff on labels ignores."""
 
+    def watched(self, deltas: Deltas, clean: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """ℓ, and how far each sentence's output moved in units of its rounding (`precision.movement`)."""
+
 
 @dataclass(frozen=True)
 class DivergencePayoff:
@@ -28,12 +31,19 @@ class DivergencePayoff:
 
     answer: Callable[[Deltas], Tensor]  # δ → the logits at x + δ
     compare: Callable[[Tensor, Tensor], Tensor]  # (z, logits) → D, (B,)
+    movement: Callable[[Tensor, Tensor], Tensor]  # (z, logits) → rounding units, (B,)
     per_sentence: bool = True
 
     def __call__(self, deltas: Deltas, clean: Tensor | None) -> Tensor:
         """`(B,)`."""
         assert clean is not None
         return self.compare(clean, self.answer(deltas))
+
+    def watched(self, deltas: Deltas, clean: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """With the movement of the same pass."""
+        assert clean is not None
+        reply = self.answer(deltas)
+        return self.compare(clean, reply), self.movement(clean, reply)
 
 
 @dataclass(frozen=True)
@@ -46,3 +56,7 @@ class LabelPayoff:
     def __call__(self, deltas: Deltas, clean: Tensor | None) -> Tensor:
         """`(1,)`."""
         return self.loss(deltas)[None]
+
+    def watched(self, deltas: Deltas, clean: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The slope of a label loss does not vanish at δ = 0, so nothing needs watching."""
+        return self(deltas, clean), None

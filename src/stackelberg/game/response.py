@@ -27,6 +27,7 @@ from torch.autograd.function import once_differentiable
 from .follower import Follower, States, Trajectory
 from .injection import Deltas
 from .payoff import Payoff
+from .precision import TRUSTED, InnerScale
 from .product import Product
 
 Route = Literal["sweep", "exact", "none"]
@@ -41,17 +42,17 @@ class Contest:
     payoff: Callable[[], Payoff]  # ℓ(δ, z), under dropout masks that it draws once and keeps
     product: Product
     parameters: Sequence[nn.Parameter]  # θ, those that are trained
-    scale: Tensor  # ℓ is multiplied by it before it is differentiated, and the gradient divided
-    trusts: Callable[[Tensor, Deltas], Tensor]  # (ℓ, g) → (B,): whose gradient is above the rounding noise
+    scale: InnerScale
 
     def gradient(self, payoff: Payoff, deltas: Deltas, clean: Tensor | None) -> tuple[Deltas, Tensor]:
         """g = ∇_δ Σ_i ℓ_i, each sentence its own maximiser: no 1/N ever reaches it. Also who is trusted."""
         leaves = {side: delta.detach().requires_grad_() for side, delta in deltas.items()}
         with torch.enable_grad():
-            values = payoff(leaves, clean)
-            found = torch.autograd.grad(values.sum() * self.scale, list(leaves.values()))
-        g = {side: x / self.scale for side, x in zip(leaves, found, strict=True)}
-        return g, self.trusts(values.detach(), g)
+            values, moved = payoff.watched(leaves, clean)
+            found = torch.autograd.grad(values.sum() * self.scale.value, list(leaves.values()))
+        g, finite = self.scale.unscale(dict(zip(leaves, found, strict=True)))
+        sentences = len(found[0])
+        return g, finite.expand(sentences) if moved is None else finite & _by_row(moved >= TRUSTED, sentences)
 
     def climb(self, start: Deltas, clean: Tensor | None) -> Trajectory:
         """Play the K steps, keeping what the sweep needs and no graph."""
@@ -84,7 +85,7 @@ class Contest:
             trusted = path.trusted[k][:, None, None]
             u = {side: torch.where(trusted, x, torch.zeros_like(x)) for side, x in u.items()}
             with torch.enable_grad():
-                G = self.product(path.payoffs[k], path.deltas[k], clean, u, self.parameters, self.scale)
+                G = self.product(path.payoffs[k], path.deltas[k], clean, u, self.parameters, self.scale.value)
             v = {side: x + G.deltas[side] for side, x in v.items()}
             clean_share = _plus(clean_share, G.clean)
             shares = [_plus(share, new) for share, new in zip(shares, G.parameters, strict=True)]
@@ -132,13 +133,18 @@ def _unrolled(contest: Contest, start: Deltas, clean: Tensor | None) -> tuple[De
     states = contest.follower.start(deltas)
     for k in range(contest.follower.steps):
         payoff = contest.payoff()
-        values = payoff(deltas, clean)
-        found = torch.autograd.grad(values.sum() * contest.scale, list(deltas.values()), create_graph=True)
-        g = {side: x / contest.scale for side, x in zip(deltas, found, strict=True)}
-        path.remember(payoff, g, states, contest.trusts(values.detach(), g))
+        value = payoff(deltas, clean).sum() * contest.scale.value
+        found = torch.autograd.grad(value, list(deltas.values()), create_graph=True)
+        g = {side: x / contest.scale.value for side, x in zip(deltas, found, strict=True)}
+        path.remember(payoff, g, states, torch.ones(len(found[0]), dtype=torch.bool, device=value.device))
         deltas, states = contest.follower.move(k, deltas, g, states)
         path.deltas.append({side: delta.detach() for side, delta in deltas.items()})
     return deltas, path
+
+
+def _by_row(sentences: Tensor, rows: int) -> Tensor:
+    """A choice's sentence is one of several rows of its example."""
+    return sentences.repeat_interleave(rows // len(sentences)) if len(sentences) != rows else sentences
 
 
 def _plus(total: Tensor | None, share: Tensor | None) -> Tensor | None:

@@ -15,6 +15,7 @@ from .conditions import Conditions, Dropout, Masks
 from .divergence import per_sentence
 from .huggingface import HuggingFaceTask, describes_itself
 from .injection import Deltas, Draw, Injection
+from .precision import movement
 from .payoff import DivergencePayoff, LabelPayoff
 from .report import Report
 from .task import Batch, Outputs, Task
@@ -49,6 +50,7 @@ class Round:
         self.start: Tensor | Mapping[str, Tensor] | None = None  # δ⁰, where it was given
         self.index: Tensor | None = None  # each example's number within the step, where it was given
         self.offset = 0  # how many rows of the step were embedded before
+        self.asked_for_interaction = False
         self.report = Report()
         self._clean: list[tuple[Tensor, Tensor]] = []  # (logits in the graph, what the other passes see)
 
@@ -60,6 +62,7 @@ class Round:
         logits = self.open(None)
         if needs_target and self.conditions.dropout == "off":
             logits = self.answer({}, self.conditions.draw())
+        self.logits = logits  # in the graph
         self.target = self._seen_by_others(logits) if needs_target else logits
 
     def open(self, draw: Draw | None) -> Tensor:
@@ -126,11 +129,17 @@ class Round:
         answer, mask = self.task.rows(reply, self.batch)
         return per_sentence(name, target, answer, mask)
 
+    def movement(self, clean: Tensor, reply: Tensor) -> Tensor:
+        """How far each sentence's output moved, in units of its rounding: (B,)."""
+        target, mask = self.task.rows(clean, self.batch)
+        answer, _ = self.task.rows(reply, self.batch)
+        return movement(target, answer, mask, self.conditions.precision, self.task.kind != "regression")
+
     def divergence(self, name: str, detach_target: bool) -> DivergencePayoff:
         """ℓ_v, under dropout masks drawn now."""
         masks = self.conditions.draw()
         return DivergencePayoff(
-            lambda deltas: self.answer(deltas, masks), partial(self.compare, name, detach_target)
+            lambda deltas: self.answer(deltas, masks), partial(self.compare, name, detach_target), self.movement
         )
 
     def label_loss(self) -> LabelPayoff:

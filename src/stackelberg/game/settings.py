@@ -320,6 +320,12 @@ class Anticipating(Climbing):
         """The route at this step: with `every`, the interaction is left out in between."""
         return self.gradient if self.clock.step % self.every == 0 else "none"
 
+    def amplified(self, response: Deltas) -> Deltas:
+        """With `every` = m, the steps that do take the interaction take it m times."""
+        if self.every == 1:
+            return response
+        return {side: delta.detach() + self.every * (delta - delta.detach()) for side, delta in response.items()}
+
     def product_for(self, working: str) -> product.Product:
         """The sweep's product at this working precision."""
         r = self.radius_of_differences or DIFFERENCE_RADIUS[working]

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
 
-import torch
+from torch import Tensor, nn
 
-from ..game import precision
+from ..errors import SettingError, one_of
+from ..game.divergence import DIVERGENCES
+from ..game.fidelity import Fidelity, Hand, measure, size
 from ..game.follower import Follower
 from ..game.game import Play, Term
 from ..game.payoff import Payoff
+from ..game.precision import InnerScale
 from ..game.product import Product, double_backward
 from ..game.response import Contest, Route, respond
-from ..game.round import Round
+from ..game.round import Round, unwrap
 from ..game.settings import Anticipating, Climbing, Diverging, Regularizing
+from ..game.task import Batch
 
 
 @dataclass(kw_only=True, eq=False)
@@ -25,6 +29,8 @@ class AdversarialGame(Regularizing, Climbing):
 
     What its subclasses choose: the payoff ℓ, and whether the leader anticipates the response.
     """
+
+    _scales: dict[str, InnerScale] = field(default_factory=dict, init=False, repr=False)
 
     @abstractmethod
     def payoff(self, round: Round) -> Payoff:
@@ -37,40 +43,95 @@ class AdversarialGame(Regularizing, Climbing):
     def play(self, round: Round) -> Play:
         """One step of the game; read `respond` for its heart."""
         round.clean()
-        spaces = self.space(round)
-        contest = self.contest(round, self.follower(spaces))
-        delta, path = respond(contest, self.start(round, spaces), round.target, self.route())
-        round.report.describe(contest.follower, path)
-        yield Term(self.regularizer(round, self.payoff(round)(delta, round.target)))
+        hand = self.hand(round)
+        delta, path = respond(hand.contest, hand.start, round.target, self.route())
+        round.report.describe(hand.contest.follower, path)
+        if round.asked_for_interaction and self.route() == "sweep":
+            round.report.interaction_norm = size(hand.interaction(path))
+        yield Term(self.regularizer(round, self.payoff(round)(self.amplified(delta), round.target)))
         yield Term(round.task_term())
 
-    def contest(self, round: Round, follower: Follower) -> Contest:
-        """The follower's problem on this batch."""
+    def hand(self, round: Round) -> Hand:
+        """The follower's problem on this batch, after the clean pass."""
+        spaces = self.space(round)
         working = round.conditions.precision
-        return Contest(
-            follower,
+        contest = Contest(
+            self.follower(spaces),
             payoff=lambda: self.follower_payoff(round),
             product=self.product_for(working),
             parameters=round.parameters(),
-            scale=torch.tensor(1.0),
-            trusts=partial(precision.trusts, working),
+            scale=self._scales.setdefault(working, InnerScale.at(working, round.conditions.device)),
+        )
+        pay = self.payoff(round)
+        return Hand(
+            round, contest, self.start(round, spaces), lambda deltas: self.regularizer(round, pay(deltas, round.target))
         )
 
     def route(self) -> Route:
-        """How δ^K is differentiated: not at all."""
+        """How δ^K is differentiated: not at all, so that it is a constant to the leader."""
         return "none"
 
     def product_for(self, working: str) -> Product:
         """The sweep's product, where there is a sweep."""
         return double_backward
 
+    def amplified(self, response: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The response with its derivative multiplied, where only some steps take it."""
+        return response
+
 
 @dataclass(kw_only=True, eq=False)
-class SALT(Diverging, Anticipating, AdversarialGame):
-    """The Stackelberg game: the leader's gradient goes through the follower's K steps."""
+class VirtualGame(Diverging, AdversarialGame):
+    """The payoff is ℓ_v = D(f(x, θ) ‖ f(x + δ, θ)), which looks at no labels.
+
+    Args:
+        follower_divergence: what the follower maximises, if not the leader's own divergence.
+    """
+
+    follower_divergence: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        super().__post_init__()
+        if self.follower_divergence is not None:
+            one_of("follower_divergence", self.follower_divergence, DIVERGENCES)
+
+    def payoff(self, round: Round) -> Payoff:
+        """ℓ_v."""
+        return round.divergence(self.divergence_for(round), self.detach_target)
+
+    def follower_payoff(self, round: Round) -> Payoff:
+        """ℓ_v, or the follower's own."""
+        return round.divergence(self.divergence_for(round, self.follower_divergence), self.detach_target)
+
+
+@dataclass(kw_only=True, eq=False)
+class SALT(Anticipating, VirtualGame):
+    """The Stackelberg game: the leader's gradient goes through the follower's K steps.
+
+    Every setting and its symbol: `weight` α, `epsilon` ε, `step_size` η, `init_std` σ, `steps` K; see the bases
+    for each. `gradient="none"` gives VAT, `steps=0` plain noise regularization.
+
+    Example:
+        >>> from stackelberg import SALT
+        >>> SALT(weight=1.0, epsilon=1.0, steps=1).settings["gradient"]
+        'sweep'
+    """
 
     name: ClassVar[str] = "salt"
 
-    def payoff(self, round: Round) -> Payoff:
-        """ℓ_v = D(f(x, θ) ‖ f(x + δ, θ))."""
-        return round.divergence(self.divergence_for(round), self.detach_target)
+    def fidelity(
+        self, model: nn.Module, batch: Batch, *, start: Tensor | Mapping[str, Tensor] | None = None
+    ) -> Fidelity:
+        """How well the current precision computes the interaction term on this batch, against float64."""
+        if self.steps == 0:
+            raise SettingError("fidelity is that of the interaction term, and steps=0 has none; use steps of at least 1")
+
+        def deal(core: nn.Module, given: Mapping[str, Tensor] | None) -> Hand:
+            options = {"dropout": "shared", "second_derivative": self.second_derivative}
+            round = Round(core, batch, self.task, normalizer=None, streamed=False, **options)
+            round.start = start if given is None else given
+            round.clean()
+            return self.hand(round)
+
+        return measure(deal, unwrap(model, self.second_derivative))

@@ -11,15 +11,14 @@ from torch import nn
 
 from ..game.ball import Norm
 from ..game.game import Play, Term
-from ..game.payoff import Payoff
 from ..game.proximal import MomentumCopy
 from ..game.round import Round
-from ..game.settings import Diverging, number, whole
-from .salt import AdversarialGame
+from ..game.settings import number, whole
+from .salt import VirtualGame
 
 
 @dataclass(kw_only=True, eq=False)
-class SMART(Diverging, AdversarialGame):
+class SMART(VirtualGame):
     """F = L + (λ/N) Σ max_δ ℓ_s(f(x, θ), f(x + δ, θ)) + (μ/N) Σ ℓ_s(f(x, θ), f(x, θ̃)).
 
     ℓ_s is the symmetric KL (squared difference for regression). θ̃ follows θ with momentum β after each
@@ -52,10 +51,6 @@ class SMART(Diverging, AdversarialGame):
             number(name, getattr(self, name), least=0, most=1)
         if self.switch_step is not None:
             whole("switch_step", self.switch_step, 0)
-
-    def payoff(self, round: Round) -> Payoff:
-        """ℓ_s."""
-        return round.divergence(self.divergence_for(round), self.detach_target)
 
     def play(self, round: Round) -> Play:
         """The smoothness game, and the pull towards θ̃."""

@@ -5,21 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..game.payoff import Payoff
-from ..game.round import Round
-from ..game.settings import Diverging
-from .salt import AdversarialGame
+from .salt import VirtualGame
 
 
 @dataclass(kw_only=True, eq=False)
-class VAT(Diverging, AdversarialGame):
+class VAT(VirtualGame):
     """SALT's game without the leader–follower interaction: δ^K is a constant to the leader.
 
-    Needs no labels for its regularizer, so it takes unlabelled batches too.
+    Its regularizer needs no labels, so unlabelled batches are welcome.
     """
 
     name: ClassVar[str] = "vat"
-
-    def payoff(self, round: Round) -> Payoff:
-        """ℓ_v = D(f(x, θ) ‖ f(x + δ, θ))."""
-        return round.divergence(self.divergence_for(round), self.detach_target)

@@ -1,0 +1,135 @@
+"""How well the working precision computes the interaction term, measured against float64."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from .follower import Trajectory
+from .injection import Deltas
+from .response import Contest
+from .round import Round
+
+Parts = list[Tensor | None]  # one gradient for each parameter
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """One batch in working precision against float64, the things that can go wrong measured apart.
+
+    The product is compared along the same trajectory (δ⁰, g⁰, δ¹, …), over the sentences that are trusted. The
+    interaction also lets float64 use its own g, whose length enters as 1 / ‖g‖. The direction is g's own.
+    """
+
+    product: float  # cos of the interaction with float64's along the same trajectory; NaN if none is trusted
+    interaction: float  # the same, float64 with its own gradients at the same δ
+    direction: float  # the smallest |cos(g, g64)| of a trusted sentence and step
+    reached: float  # Σ ℓ(δ^K), over what the float64 follower reaches by itself
+    guarded: float  # share of (sentence, step) pairs left out of the interaction as noise
+    start: float  # ‖δ⁰‖ / ε, mean over sentences and sides
+    share: float  # ‖interaction‖ / ‖∂ℓ/∂θ‖ in float64: what is at stake
+
+
+@dataclass
+class Hand:
+    """A model's round on a batch, with the follower's problem and the leader's payoff."""
+
+    round: Round
+    contest: Contest
+    start: Deltas
+    pay: Callable[[Deltas], Tensor]  # (α/N) Σ ℓ at δ, against the clean prediction
+
+    def interaction(self, path: Trajectory) -> Parts:
+        """(∂F/∂δ^K)(dδ^K/dθ), the part that goes through the clean prediction included."""
+        last = {side: delta.detach().requires_grad_() for side, delta in path.deltas[-1].items()}
+        v = dict(zip(last, torch.autograd.grad(self.pay(last), list(last.values())), strict=True))
+        clean, shares = self.contest.sweep(path, self.round.target.detach(), v)
+        if clean is None or not self.round.logits.requires_grad:
+            return shares
+        through = torch.autograd.grad(
+            self.round.logits, self.contest.parameters, clean, allow_unused=True, retain_graph=True
+        )
+        return [a if b is None else b if a is None else a + b for a, b in zip(shares, through, strict=True)]
+
+    def leader(self, path: Trajectory) -> Parts:
+        """∂F/∂θ at δ^K without the task loss."""
+        found = torch.autograd.grad(
+            self.pay(path.deltas[-1]), self.contest.parameters, allow_unused=True, retain_graph=True
+        )
+        return list(found)
+
+    def retrace(self, path: Trajectory, own_gradients: bool) -> tuple[Trajectory, list[Deltas]]:
+        """`path` in this hand's precision, with its gradients or with this hand's own, which come beside."""
+        along, own = Trajectory([_doubled(path.deltas[0])]), []
+        states = self.contest.follower.start(along.deltas[0])
+        for k in range(path.steps):
+            payoff = self.contest.payoff()
+            g, _ = self.contest.gradient(payoff, along.deltas[k], self.round.target.detach())
+            own.append(g)
+            g = g if own_gradients else _doubled(path.gradients[k])
+            along.remember(payoff, g, states, path.trusted[k])
+            with torch.no_grad():
+                _, states = self.contest.follower.move(k, along.deltas[k], g, states)
+            along.deltas.append(_doubled(path.deltas[k + 1]))
+        return along, own
+
+
+def measure(deal: Callable[[nn.Module, Mapping[str, Tensor] | None], Hand], core: nn.Module) -> Fidelity:
+    """Deal one batch to a model and to its float64 copy, without dropout, and compare what comes of it."""
+    modes = [(module, module.training) for module in core.modules()]
+    core.eval()
+    try:
+        working = deal(core, None)
+        path = working.contest.climb(working.start, working.round.target)
+        mine, paid = working.interaction(path), working.pay(path.deltas[-1])
+        with torch.autocast(working.round.conditions.device.type, enabled=False):
+            exact = deal(copy.deepcopy(core).double(), working.start)
+            along, own_gradients = exact.retrace(path, own_gradients=False)
+            own_path, _ = exact.retrace(path, own_gradients=True)
+            same, own, leader = exact.interaction(along), exact.interaction(own_path), exact.leader(along)
+            climbed = exact.contest.climb(exact.start, exact.round.target)
+            reachable = exact.pay(climbed.deltas[-1])
+    finally:
+        for module, training in modes:
+            module.training = training
+    trusted = torch.stack(path.trusted) if path.trusted else torch.zeros(1, 1)
+    balls = working.contest.follower.balls
+    return Fidelity(
+        product=_cosine(mine, same),
+        interaction=_cosine(mine, own),
+        direction=_direction(path, own_gradients),
+        reached=float(paid.detach() / reachable.detach()),
+        guarded=1 - float(trusted.float().mean()),
+        start=sum(float((b.length(path.deltas[0][s]) / b.radius).mean()) for s, b in balls.items()) / len(balls),
+        share=float(size(same) / size(leader)),
+    )
+
+
+def size(parts: Parts) -> Tensor:
+    """‖·‖₂ over all parameters."""
+    squares = [p.double().square().sum() for p in parts if p is not None]
+    return torch.stack(squares).sum().sqrt() if squares else torch.zeros(())
+
+
+def _doubled(deltas: Mapping[str, Tensor]) -> Deltas:
+    return {side: delta.double() for side, delta in deltas.items()}
+
+
+def _cosine(a: Parts, b: Parts) -> float:
+    pairs = [(x.double(), y.double()) for x, y in zip(a, b, strict=True) if x is not None and y is not None]
+    dot = torch.stack([(x * y).sum() for x, y in pairs]).sum() if pairs else torch.zeros(())
+    return float(dot / (size(a) * size(b)))
+
+
+def _direction(path: Trajectory, exact: list[Deltas]) -> float:
+    worst = 1.0
+    for k, theirs in enumerate(exact):
+        for side, g64 in theirs.items():
+            g = path.gradients[k][side].double()
+            cosines = torch.cosine_similarity(g.flatten(1), g64.flatten(1), dim=1).abs()[path.trusted[k]]
+            worst = min(worst, *cosines.tolist())
+    return worst
