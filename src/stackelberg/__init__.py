@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .errors import SettingError as SettingError
     from .errors import StackelbergError as StackelbergError
     from .game.game import Game as Game
+    from .game.labels import checking_labels as checking_labels
     from .game.report import Report as Report
     from .game.task import Task as Task
     from .methods import METHODS as METHODS
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "errors": ["ModelError", "NonFiniteLossError", "SettingError", "StackelbergError"],
     "game.game": ["Game"],
+    "game.labels": ["checking_labels"],
     "game.report": ["Report"],
     "game.task": ["Task"],
     "methods": [
@@ -42,7 +44,7 @@ _HOMES = {
     ],
 }  # fmt: skip
 
-__all__ = sorted(name for names in _HOMES.values() for name in names)  # noqa: PLE0605
+__all__ = sorted(name for names in _HOMES.values() for name in names)
 
 
 def __getattr__(name: str) -> Any:

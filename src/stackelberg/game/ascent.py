@@ -109,4 +109,6 @@ def build(name: AscentName, step_size: float | Tensor, ball: Ball) -> Ascent:
     """The rule of that name."""
     if name == "normalized":
         return Normalized(step_size, ball)
-    return {"sgd": Sgd, "sign": Sign, "adam": Adam}[name](step_size)
+    if name == "adam":
+        return Adam(step_size)
+    return Sgd(step_size) if name == "sgd" else Sign(step_size)

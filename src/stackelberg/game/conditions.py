@@ -36,9 +36,7 @@ class Conditions:
         self.second_derivative = second_derivative
         self.device = next((p.device for p in core.parameters()), torch.device("cpu"))
         kinds = sorted({"cpu", self.device.type})
-        self._autocast = [
-            (kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds
-        ]
+        self._autocast = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds]
         self.masks: Masks = self._generators()  # the clean pass's, which is the first
 
     @contextmanager
@@ -128,7 +126,7 @@ def _twice_differentiable(core: nn.Module) -> Iterator[None]:
         for module in core.modules():
             function = module.__dict__.get("_gradient_checkpointing_func")
             if function is not None:  # what is recomputed in the backward pass must run the same kernel
-                module._gradient_checkpointing_func = partial(function, context_fn=_math_recomputation)
+                module.__dict__["_gradient_checkpointing_func"] = partial(function, context_fn=_math_recomputation)
                 stack.callback(setattr, module, "_gradient_checkpointing_func", function)
         yield
 

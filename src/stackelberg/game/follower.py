@@ -61,9 +61,7 @@ class Follower:
             moved[side] = self.balls[side].project(free)
         return moved, after
 
-    def pull_back(
-        self, path: Trajectory, k: int, v: Deltas, v_states: States | None
-    ) -> tuple[Deltas, Deltas, States]:
+    def pull_back(self, path: Trajectory, k: int, v: Deltas, v_states: States | None) -> tuple[Deltas, Deltas, States]:
         """vjp of (δ^{k}, g^{k}, state) ↦ (δ^{k+1}, state′) at (v, v_states): what reaches δ^k, g^k and the state.
 
         The first is the part that bypasses the gradient; the second is u, the direction of the Hessian product.
@@ -77,9 +75,7 @@ class Follower:
                 outputs += [x for side in after for x in after[side]]
                 cotangents += [x for side in after for x in v_states[side]]
             inputs = [*deltas.values(), *gradients.values(), *(x for st in states.values() for x in st)]
-            pulled = iter(
-                torch.autograd.grad(outputs, inputs, cotangents, allow_unused=True, materialize_grads=True)
-            )
+            pulled = iter(torch.autograd.grad(outputs, inputs, cotangents, allow_unused=True, materialize_grads=True))
         past = {side: next(pulled) for side in deltas}
         u = {side: next(pulled) for side in deltas}
         return past, u, {side: tuple(next(pulled) for _ in state) for side, state in states.items()}

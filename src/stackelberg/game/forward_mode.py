@@ -15,6 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from ..errors import ModelError
+
 # Names of autograd nodes, without "Backward0", whose forward-over-reverse product tests/test_forward_mode.py
 # compares with double backward.
 VERIFIED = frozenset(
@@ -67,19 +69,28 @@ def _layer_norm(
     return out if torch.is_autocast_enabled(input.device.type) else out.to(input.dtype)
 
 
-def unverified_operations(value: Tensor) -> set[str]:
-    """The names of operations on the way to `value` that are not on the verified list."""
+def refuse_unverified(value: Tensor) -> None:
+    """Refuse a model that has operations on the way to `value` that are not on the verified list."""
+    unknown = sorted({_operation(name) for name in _operations(value)} - VERIFIED)
+    if unknown:
+        raise ModelError(
+            f"forward mode is not verified for the operation{'s' * (len(unknown) > 1)} {', '.join(unknown)} of this "
+            "model; use product='double_backward'"
+        )
+
+
+def _operations(value: Tensor) -> set[str]:
+    """The names of all autograd nodes on the way to `value`."""
     met: set[str] = set()
     seen: set[Any] = set()
     waiting = [value.grad_fn]
     while waiting:
         node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        met.add(node.name())
-        waiting.extend(parent for parent, _ in node.next_functions)
-    return {name for name in met if _operation(name) not in VERIFIED}
+        if node is not None and node not in seen:
+            seen.add(node)
+            met.add(node.name())
+            waiting.extend(parent for parent, _ in node.next_functions)
+    return met
 
 
 def _operation(node: str) -> str:

@@ -6,7 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -179,10 +179,12 @@ class Game(ABC):
         self.on_step()
 
     def on_step(self) -> None:
-        """What a method does after each optimizer step."""
+        """What a method does after each optimizer step: nothing, unless it keeps something that moves."""
+        return
 
     def plan(self, total_steps: int) -> None:
         """Tell the game how long the training will be, where its schedule depends on that."""
+        return
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ModelError
+from .labels import refuse_bad_labels
 from .task import IGNORED, Batch, Kind, Outputs, Task
 
 LABELS = ("labels", "start_positions", "end_positions")
@@ -20,12 +21,12 @@ def describes_itself(model: nn.Module) -> bool:
     return hasattr(model, "config") and hasattr(model, "get_input_embeddings")
 
 
-def bare(model: nn.Module) -> nn.Module:
+def bare(model: Any) -> Any:
     """The Hugging Face model inside a PEFT wrapper, for its class and its modules."""
     return model.get_base_model() if hasattr(model, "peft_config") and hasattr(model, "get_base_model") else model
 
 
-def _kind(model: nn.Module, batch: Batch) -> Kind:
+def _kind(model: Any, batch: Batch) -> Kind:
     """What a Hugging Face model puts out, by its class, its configuration and its labels."""
     name, config = type(model).__name__, model.config
     if "SequenceClassification" in name:
@@ -83,6 +84,8 @@ class HuggingFaceTask(Task):
     def play(self, model: nn.Module, batch: Batch, labelled: bool) -> Outputs:
         """One forward pass. Without labels the loss is not computed, only the logits."""
         inputs = dict(batch) if labelled else self._unlabelled(model, batch)
+        if labelled and self.kind in ("classification", "tokens", "shifted_tokens"):
+            self._check_labels(model, batch["labels"])
         outputs = model(**inputs)
         if self.kind == "span":
             logits = self._span_logits(outputs, batch)
@@ -94,6 +97,13 @@ class HuggingFaceTask(Task):
                 "the divergence needs them; switch the fused linear cross-entropy off"
             )
         return Outputs(outputs.loss if labelled else None, logits)
+
+    def _check_labels(self, model: nn.Module, labels: Tensor) -> None:
+        if labels.device.type != "cpu" or self.multiple_choice:
+            return
+        config: Any = bare(model).config
+        by_label = self.kind == "classification" or "TokenClassification" in type(bare(model)).__name__
+        refuse_bad_labels(labels, config.num_labels if by_label else config.get_text_config().vocab_size)
 
     def _unlabelled(self, model: nn.Module, batch: Batch) -> dict[str, Any]:
         """The batch without labels; an encoder–decoder's inputs that it would derive from them are kept."""
@@ -146,23 +156,25 @@ class HuggingFaceTask(Task):
                 f"attention_mask has shape {tuple(mask.shape)}; the game needs the (batch, length) mask of real "
                 "tokens to know what it may perturb"
             )
-        return mask.bool()
+        real: Tensor = mask.bool()
+        return real
 
     def input_ids(self, side: str, batch: Batch) -> Tensor | None:
         """The ids a side embeds."""
         ids: Tensor | None = batch.get("input_ids" if side == "source" else "decoder_input_ids")
         if side == "target" and ids is None:
             ids = batch.get("labels") if self.kind == "tokens" else batch.get("input_ids")
-        return ids.flatten(0, 1) if ids is not None and ids.dim() == 3 else ids
+        if ids is not None and ids.dim() == 3:  # multiple choice
+            ids = ids.flatten(0, 1)
+        return ids
 
     def token_labels(self, batch: Batch) -> Tensor | None:
         """`labels`; without them a decoder's own mask stands in."""
         labels: Tensor | None = batch.get("labels")
-        if labels is None and self.encoder_decoder and self.kind == "tokens":
-            ids = batch.get("decoder_input_ids")
+        ids: Tensor | None = batch.get("decoder_input_ids")
+        if labels is None and ids is not None and self.encoder_decoder and self.kind == "tokens":
             mask = batch.get("decoder_attention_mask")
-            if ids is not None:
-                return ids if mask is None else ids.masked_fill(mask == 0, IGNORED)
+            return ids if mask is None else ids.masked_fill(mask == 0, IGNORED)
         return labels
 
 
@@ -179,7 +191,8 @@ def _decoder_input_ids(model: Any, labels: Tensor) -> Tensor:
     """What an encoder–decoder feeds its decoder for these labels: them, one to the right of its start token."""
     core = bare(model)
     if hasattr(core, "prepare_decoder_input_ids_from_labels"):
-        return core.prepare_decoder_input_ids_from_labels(labels=labels)
+        ids: Tensor = core.prepare_decoder_input_ids_from_labels(labels=labels)
+        return ids
     first = labels.new_full((len(labels), 1), core.config.decoder_start_token_id)
     shifted = torch.cat([first, labels[:, :-1]], 1)
     return shifted.masked_fill(shifted == IGNORED, core.config.pad_token_id)

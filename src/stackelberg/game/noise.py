@@ -18,9 +18,7 @@ NOISES: tuple[NoiseName, ...] = ("normal", "uniform", "zero")
 _MASK = 0xFFFFFFFF
 
 
-def unit_noise(
-    kind: NoiseName, shape: torch.Size, index: Tensor, *, seed: int, step: int, side: str
-) -> Tensor:
+def unit_noise(kind: NoiseName, shape: torch.Size, index: Tensor, *, seed: int, step: int, side: str) -> Tensor:
     """Noise `(B, L, d)` of mean 0 and standard deviation 1, float32, on the device of `index`.
 
     `index` `(B,)` holds each example's global number within the step; `side` names the perturbed side.
@@ -28,7 +26,9 @@ def unit_noise(
     _, length, width = shape
     if kind == "zero":
         return torch.zeros(shape, device=index.device)
-    key = torch.full_like(index, _scramble_int(seed ^ _scramble_int(step + 1) ^ _scramble_int(int.from_bytes(side.encode()))))
+    key = torch.full_like(
+        index, _scramble_int(seed ^ _scramble_int(step + 1) ^ _scramble_int(int.from_bytes(side.encode())))
+    )
     key = _scramble(_scramble(index & _MASK) ^ _scramble(index >> 32) ^ key)  # (B,)
     token = _scramble(_scramble(torch.arange(length, device=index.device)) ^ key[:, None])  # (B, L)
     word = _scramble(torch.arange(width, device=index.device) * 0x9E3779B9 & _MASK)  # (d,)

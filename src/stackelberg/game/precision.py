@@ -17,14 +17,20 @@ from torch import Tensor
 from .injection import Deltas
 
 # The relative spacing of numbers in what the model computes its outputs with.
-SPACING = {"float64": 2.0**-52, "float32": 2.0**-23, "tf32": 2.0**-10, "bfloat16": 2.0**-7, "float16": 2.0**-10}
+SPACING = {
+    "float64": 2.0**-52,
+    "float32": 2.0**-23,
+    "tf32": 2.0**-10,
+    "bfloat16": 2.0**-7,
+    "float16": 2.0**-10,
+}
 
 # Movement below this many rounding units is noise; `benchmarks/fidelity.py` shows what it separates.
 TRUSTED = 2.0
 
 # How far `differences` moves each sentence: rounding grows as 1/r, curvature as r².
 DIFFERENCE_RADIUS = {"float64": 1e-5, "float32": 1e-2, "tf32": 1e-1, "bfloat16": 1e-1, "float16": 1e-1}
-
+FAITHFUL_DIFFERENCES = ("float64", "float32")
 
 
 def movement(clean: Tensor, reply: Tensor, mask: Tensor, precision: str, distributions: bool) -> Tensor:

@@ -6,23 +6,25 @@ signature, so that everything about differentiating twice stays in this file.
 | product | needs | faithful in |
 |---|---|---|
 | `double_backward` | attention with a second derivative | every precision |
-| `forward_over_reverse` | a verified forward-mode rule for every operation | every precision |
-| `differences` | first derivatives only: any kernel | float64, and float32 with care |
+| `ForwardOverReverse` | a verified forward-mode rule for every operation | every precision |
+| `Differences` | first derivatives only: any kernel | float64, and float32 with care |
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import ModelError
-from .forward_mode import decomposed_layer_norm
+from .blame import lacks_second_derivative
+from .forward_mode import decomposed_layer_norm, refuse_unverified
 from .injection import Deltas
 from .payoff import Payoff
+from .precision import FAITHFUL_DIFFERENCES
 
 ProductName = Literal["auto", "double_backward", "forward_over_reverse", "differences"]
 PRODUCTS: tuple[ProductName, ...] = ("auto", "double_backward", "forward_over_reverse", "differences")
@@ -62,39 +64,42 @@ def double_backward(
 ) -> Gradients:
     """Differentiate ∇_δ ℓ once more. One step's graph lives at a time and is freed here."""
     deltas, clean = _leaves(deltas, clean)
-    try:
-        g = torch.autograd.grad(payoff(deltas, clean).sum() * scale, list(deltas.values()), create_graph=True)
-        directional, unit = _along(g, u)
-        return _differentiate(directional, deltas, clean, parameters, unit / scale)
-    except RuntimeError as error:
-        if any(mark in str(error) for mark in ("not implemented", "once_differentiable", "double backward")):
-            raise ModelError(
-                f"an operation of the model has no second derivative ({str(error).splitlines()[0][:150]}); choose "
-                "product='differences', or replace the module that contains it"
-            ) from error
-        raise
-
-
-def forward_over_reverse(
-    payoff: Payoff,
-    deltas: Deltas,
-    clean: Tensor | None,
-    u: Deltas,
-    parameters: Sequence[nn.Parameter],
-    scale: float | Tensor,
-) -> Gradients:
-    """Carry u as a tangent through the forward pass, then one ordinary backward of the directional derivative."""
-    deltas, clean = _leaves(deltas, clean)
-    sides = list(deltas)
-
-    def along(*values: Tensor) -> Tensor:
-        return payoff(dict(zip(sides, values, strict=True)), clean).sum() * scale
-
-    unit = _unit(u)
-    tangents = tuple(direction / unit for direction in u.values())
-    with decomposed_layer_norm():
-        _, directional = torch.func.jvp(along, tuple(deltas.values()), tangents)
+    g = torch.autograd.grad(payoff(deltas, clean).sum() * scale, list(deltas.values()), create_graph=True)
+    directional, unit = _along(g, u)
     return _differentiate(directional, deltas, clean, parameters, unit / scale)
+
+
+@dataclass
+class ForwardOverReverse:
+    """Carry u as a tangent through the forward pass, then one ordinary backward of the directional derivative."""
+
+    verified: set[int] = field(default_factory=set)  # the models (by their first parameter) already looked through
+
+    def __call__(
+        self,
+        payoff: Payoff,
+        deltas: Deltas,
+        clean: Tensor | None,
+        u: Deltas,
+        parameters: Sequence[nn.Parameter],
+        scale: float | Tensor,
+    ) -> Gradients:
+        """One pass with a tangent, one backward."""
+        deltas, clean = _leaves(deltas, clean)
+        sides = list(deltas)
+
+        def along(*values: Tensor) -> Tensor:
+            return payoff(dict(zip(sides, values, strict=True)), clean).sum() * scale
+
+        with decomposed_layer_norm():
+            model = id(parameters[0]) if parameters else 0
+            if model not in self.verified:
+                refuse_unverified(along(*deltas.values()))
+                self.verified.add(model)
+            unit = _unit(u)
+            tangents = tuple(direction / unit for direction in u.values())
+            directional: Tensor = torch.func.jvp(along, tuple(deltas.values()), tangents)[1]
+        return _differentiate(directional, deltas, clean, parameters, unit / scale)
 
 
 @dataclass(frozen=True)
@@ -181,8 +186,52 @@ def _add(a: Gradients, b: Gradients) -> Gradients:
     )
 
 
-def build(name: ProductName, radius: float) -> Product:
+@dataclass
+class Automatic:
+    """`double_backward`, faithful in every precision, until the model turns out to have no second derivative."""
+
+    differences: Differences
+    precision: str
+    second_derivative: bool = True
+
+    def __call__(
+        self,
+        payoff: Payoff,
+        deltas: Deltas,
+        clean: Tensor | None,
+        u: Deltas,
+        parameters: Sequence[nn.Parameter],
+        scale: float | Tensor,
+    ) -> Gradients:
+        """The product, by the best way there is."""
+        if self.second_derivative:
+            try:
+                return double_backward(payoff, deltas, clean, u, parameters, scale)
+            except RuntimeError as error:
+                if not lacks_second_derivative(error):
+                    raise
+                self.second_derivative = False
+                doubt = (
+                    "" if self.precision in FAITHFUL_DIFFERENCES else f", which are not faithful in {self.precision}"
+                )
+                warnings.warn(
+                    f"an operation of the model has no second derivative, so the interaction term is taken by central "
+                    f"differences{doubt}; game.fidelity(model, batch) measures it, product='double_backward' names "
+                    "the module",
+                    stacklevel=2,
+                )
+        return self.differences(payoff, deltas, clean, u, parameters, scale)
+
+
+def build(name: ProductName, radius: float, precision: str) -> Product:
     """The product of that name; `radius` is only for differences."""
-    if name == "differences":
-        return Differences(radius)
-    return {"double_backward": double_backward, "forward_over_reverse": forward_over_reverse}[name]
+    if name == "differences" and precision not in FAITHFUL_DIFFERENCES:
+        warnings.warn(
+            f"product='differences' is not faithful in {precision}; use 'double_backward', or float32",
+            stacklevel=2,
+        )
+    if name == "double_backward":
+        return double_backward
+    if name == "forward_over_reverse":
+        return ForwardOverReverse()
+    return Differences(radius) if name == "differences" else Automatic(Differences(radius), precision)

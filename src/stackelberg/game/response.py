@@ -24,11 +24,13 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from ..errors import ModelError
+from .blame import culprit, lacks_second_derivative
 from .follower import Follower, States, Trajectory
 from .injection import Deltas
 from .payoff import Payoff
 from .precision import TRUSTED, InnerScale
-from .product import Product
+from .product import Gradients, Product
 
 Route = Literal["sweep", "exact", "none"]
 ROUTES: tuple[Route, ...] = ("sweep", "exact", "none")
@@ -41,6 +43,7 @@ class Contest:
     follower: Follower
     payoff: Callable[[], Payoff]  # ℓ(δ, z), under dropout masks that it draws once and keeps
     product: Product
+    core: nn.Module
     parameters: Sequence[nn.Parameter]  # θ, those that are trained
     scale: InnerScale
 
@@ -68,9 +71,7 @@ class Contest:
             path.deltas.append(delta)
         return path
 
-    def sweep(
-        self, path: Trajectory, clean: Tensor | None, v: Deltas
-    ) -> tuple[Tensor | None, list[Tensor | None]]:
+    def sweep(self, path: Trajectory, clean: Tensor | None, v: Deltas) -> tuple[Tensor | None, list[Tensor | None]]:
         """Pull v = ∂F/∂δ^K back through the steps: what it becomes on the clean prediction and on θ.
 
         Each step: (1) through the update rule alone, v splits into what bypasses the gradient and u, what
@@ -85,16 +86,26 @@ class Contest:
             trusted = path.trusted[k][:, None, None]
             u = {side: torch.where(trusted, x, torch.zeros_like(x)) for side, x in u.items()}
             with torch.enable_grad():
-                G = self.product(path.payoffs[k], path.deltas[k], clean, u, self.parameters, self.scale.value)
+                G = self._product(path.payoffs[k], path.deltas[k], clean, u)
             v = {side: x + G.deltas[side] for side, x in v.items()}
             clean_share = _plus(clean_share, G.clean)
             shares = [_plus(share, new) for share, new in zip(shares, G.parameters, strict=True)]
         return clean_share, shares
 
+    def _product(self, payoff: Payoff, deltas: Deltas, clean: Tensor | None, u: Deltas) -> Gradients:
+        try:
+            return self.product(payoff, deltas, clean, u, self.parameters, self.scale.value)
+        except RuntimeError as error:
+            if not lacks_second_derivative(error):
+                raise
+            module = culprit(self.core, lambda: payoff(deltas, clean))
+            raise ModelError(
+                f"{module} has no second derivative ({str(error).splitlines()[0][:120]}); choose "
+                "product='differences', or a model without that module"
+            ) from error
 
-def respond(
-    contest: Contest, start: Deltas, clean: Tensor | None, route: Route
-) -> tuple[Deltas, Trajectory]:
+
+def respond(contest: Contest, start: Deltas, clean: Tensor | None, route: Route) -> tuple[Deltas, Trajectory]:
     """δ^K(θ) from δ⁰ = `start` against the clean prediction, differentiable by `route`; and the way there."""
     if route == "exact":
         return _unrolled(contest, start, clean)

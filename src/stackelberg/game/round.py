@@ -15,8 +15,8 @@ from .conditions import Conditions, Dropout, Masks
 from .divergence import per_sentence
 from .huggingface import HuggingFaceTask, describes_itself
 from .injection import Deltas, Draw, Injection
-from .precision import movement
 from .payoff import DivergencePayoff, LabelPayoff
+from .precision import movement
 from .report import Report
 from .task import Batch, Outputs, Task
 
@@ -139,7 +139,10 @@ class Round:
         """ℓ_v, under dropout masks drawn now."""
         masks = self.conditions.draw()
         return DivergencePayoff(
-            lambda deltas: self.answer(deltas, masks), partial(self.compare, name, detach_target), self.movement
+            lambda deltas: self.answer(deltas, masks),
+            partial(self.compare, name, detach_target),
+            self.movement,
+            per_sentence=len(next(iter(self.embedded.values()))) == len(self.row_mask),  # not a choice's rows
         )
 
     def label_loss(self) -> LabelPayoff:

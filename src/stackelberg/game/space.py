@@ -24,9 +24,7 @@ class Space:
     deviation: float | Tensor  # σ
 
 
-def perturbable(
-    round: Round, side: str, x: Tensor, exclude_tokens: tuple[int, ...], perturb_prompt: bool
-) -> Tensor:
+def perturbable(round: Round, side: str, x: Tensor, exclude_tokens: tuple[int, ...], perturb_prompt: bool) -> Tensor:
     """The positions of `x` (B, L, d) that may move, (B, L, 1): not padding, nor what is left out by choice."""
     task, batch = round.task, round.batch
     mask = task.input_mask(side, batch)

@@ -38,5 +38,7 @@ def create(name: str, **settings: Any) -> Game:
     known = [f.name for f in fields(method) if f.init]
     for setting in settings:
         if setting not in known:
-            raise SettingError(f"method {name!r} has no setting {setting!r}{nearest(setting, known)}; it has {', '.join(known)}")
+            raise SettingError(
+                f"method {name!r} has no setting {setting!r}{nearest(setting, known)}; it has {', '.join(known)}"
+            )
     return method(**settings)

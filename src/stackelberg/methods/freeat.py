@@ -16,7 +16,8 @@ from ..game.ascent import build
 from ..game.game import Play, Term
 from ..game.injection import Deltas
 from ..game.round import Round
-from ..game.settings import Perturbing, number, whole
+from ..game.settings.checks import number, whole
+from ..game.settings.perturbing import Perturbing
 from ..game.space import Space
 
 T = TypeVar("T")
@@ -78,7 +79,9 @@ class FreeAT(Perturbing):
     def _carried(self, side: str, x: Tensor, offset: int) -> Tensor:
         """The rows of the last step in the same places, cropped or padded to `x`."""
         rows, length, _ = x.shape
-        known = self.carried.get(side, x.new_zeros(0, 0, x.shape[2], dtype=torch.float32))[offset : offset + rows, :length]
+        known = self.carried.get(side, x.new_zeros(0, 0, x.shape[2], dtype=torch.float32))[
+            offset : offset + rows, :length
+        ]
         return pad(known, (0, 0, 0, length - known.shape[1], 0, rows - known.shape[0]))
 
     def _ascend(self, offset: int, side: str, space: Space, delta: Tensor, gradient: Tensor) -> None:

@@ -13,7 +13,9 @@ from ..game.game import Play, Term
 from ..game.injection import Deltas
 from ..game.noise import NoiseName
 from ..game.round import Round
-from ..game.settings import Climbing, Diverging, whole
+from ..game.settings.checks import whole
+from ..game.settings.climbing import Climbing
+from ..game.settings.regularizing import Diverging
 from ..game.space import Space
 
 Form = Literal["original", "regularized"]

@@ -8,7 +8,8 @@ from typing import ClassVar
 from ..game.game import Play, Term
 from ..game.noise import NoiseName
 from ..game.round import Round
-from ..game.settings import Diverging, Perturbing
+from ..game.settings.perturbing import Perturbing
+from ..game.settings.regularizing import Diverging
 
 
 @dataclass(kw_only=True, eq=False)

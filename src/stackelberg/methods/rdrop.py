@@ -11,7 +11,7 @@ from ..errors import ModelError, SettingError
 from ..game.conditions import Dropout
 from ..game.game import Play, Term
 from ..game.round import Round
-from ..game.settings import Diverging
+from ..game.settings.regularizing import Diverging
 
 
 @dataclass(kw_only=True, eq=False)

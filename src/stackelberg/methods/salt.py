@@ -12,14 +12,15 @@ from torch import Tensor, nn
 from ..errors import SettingError, one_of
 from ..game.divergence import DIVERGENCES
 from ..game.fidelity import Fidelity, Hand, measure, size
-from ..game.follower import Follower
+from ..game.floor import NoiseFloor
 from ..game.game import Play, Term
 from ..game.payoff import Payoff
 from ..game.precision import InnerScale
 from ..game.product import Product, double_backward
 from ..game.response import Contest, Route, respond
 from ..game.round import Round, unwrap
-from ..game.settings import Anticipating, Climbing, Diverging, Regularizing
+from ..game.settings.climbing import Anticipating, Climbing
+from ..game.settings.regularizing import Diverging, Regularizing
 from ..game.task import Batch
 
 
@@ -30,6 +31,7 @@ class AdversarialGame(Regularizing, Climbing):
     What its subclasses choose: the payoff ℓ, and whether the leader anticipates the response.
     """
 
+    _floor: NoiseFloor = field(default_factory=NoiseFloor, init=False, repr=False)
     _scales: dict[str, InnerScale] = field(default_factory=dict, init=False, repr=False)
 
     @abstractmethod
@@ -46,6 +48,7 @@ class AdversarialGame(Regularizing, Climbing):
         hand = self.hand(round)
         delta, path = respond(hand.contest, hand.start, round.target, self.route())
         round.report.describe(hand.contest.follower, path)
+        self._floor.look(round.report, round.conditions.precision)
         if round.asked_for_interaction and self.route() == "sweep":
             round.report.interaction_norm = size(hand.interaction(path))
         yield Term(self.regularizer(round, self.payoff(round)(self.amplified(delta), round.target)))
@@ -59,12 +62,16 @@ class AdversarialGame(Regularizing, Climbing):
             self.follower(spaces),
             payoff=lambda: self.follower_payoff(round),
             product=self.product_for(working),
+            core=round.core,
             parameters=round.parameters(),
             scale=self._scales.setdefault(working, InnerScale.at(working, round.conditions.device)),
         )
         pay = self.payoff(round)
         return Hand(
-            round, contest, self.start(round, spaces), lambda deltas: self.regularizer(round, pay(deltas, round.target))
+            round,
+            contest,
+            self.start(round, spaces),
+            lambda deltas: self.regularizer(round, pay(deltas, round.target)),
         )
 
     def route(self) -> Route:
@@ -125,11 +132,13 @@ class SALT(Anticipating, VirtualGame):
     ) -> Fidelity:
         """How well the current precision computes the interaction term on this batch, against float64."""
         if self.steps == 0:
-            raise SettingError("fidelity is that of the interaction term, and steps=0 has none; use steps of at least 1")
+            raise SettingError("steps=0 has no interaction term to measure the fidelity of; use at least 1")
 
         def deal(core: nn.Module, given: Mapping[str, Tensor] | None) -> Hand:
-            options = {"dropout": "shared", "second_derivative": self.second_derivative}
-            round = Round(core, batch, self.task, normalizer=None, streamed=False, **options)
+            round = Round(
+                core, batch, self.task, dropout="shared", second_derivative=self.second_derivative,
+                normalizer=None, streamed=False,
+            )  # fmt: skip
             round.start = start if given is None else given
             round.clean()
             return self.hand(round)

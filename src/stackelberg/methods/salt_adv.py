@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ..game.payoff import Payoff
 from ..game.round import Round
-from ..game.settings import Anticipating
+from ..game.settings.climbing import Anticipating
 from .salt import AdversarialGame
 
 

@@ -13,7 +13,7 @@ from ..game.ball import Norm
 from ..game.game import Play, Term
 from ..game.proximal import MomentumCopy
 from ..game.round import Round
-from ..game.settings import number, whole
+from ..game.settings.checks import number, whole
 from .salt import VirtualGame
 
 

@@ -1,0 +1,24 @@
+"""Checks of single values."""
+
+from __future__ import annotations
+
+import math
+
+from ...errors import SettingError
+
+
+def number(
+    name: str, value: object, *, above: float = -math.inf, least: float = -math.inf, most: float = math.inf
+) -> None:
+    """Refuse a value that is not a finite number in range."""
+    real = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not real or not (least <= value <= most and value > above):  # type: ignore[operator]
+        bounds = [f"above {above:g}"] * (above > -math.inf) + [f"at least {least:g}"] * (least > -math.inf)
+        bounds += [f"at most {most:g}"] * (most < math.inf)
+        raise SettingError(f"{name}={value!r} should be a number {' and '.join(bounds)}")
+
+
+def whole(name: str, value: object, least: int) -> None:
+    """Refuse a value that is not a whole number of at least `least`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise SettingError(f"{name}={value!r} should be a whole number of at least {least}")

@@ -1,0 +1,132 @@
+"""The perturbation: its ball, its start, and which embeddings it may move."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from ...errors import SettingError, one_of
+from ..ball import NORMS, PERS, Ball, Norm, Per, length
+from ..game import Game
+from ..huggingface import refuse_packed
+from ..injection import Deltas
+from ..noise import NOISES, NoiseName, unit_noise
+from ..round import Round
+from ..space import Space, perturbable
+from .checks import number
+
+
+@dataclass(kw_only=True, eq=False)
+class Perturbing(Game):
+    """A method that moves the word embeddings: where δ lives and where it starts.
+
+    Args:
+        epsilon: ε, the ball's radius. Left out, a value that constrains alike under each norm and
+            granularity: 1 (ℓ2, sentence), 0.25 (ℓ2, token), 0.02 (ℓ∞).
+        norm: of the ball, `"l2"` or `"linf"`.
+        per: `"sentence"`: one ball for a sentence's whole perturbation, as in the paper; `"token"`.
+        relative: ε, η and σ are multiples of the embeddings' own size (that of the sentence or token in
+            the ball's norm for ε and η; the root mean square of a coordinate for σ).
+        start_noise: the distribution of δ⁰: `"normal"`, `"uniform"` of the same deviation, or `"zero"`.
+        init_std: σ, the standard deviation of each coordinate of δ⁰. Left out, `init_radius` decides.
+        init_radius: the expected ‖δ⁰‖ / ε, whatever the sentence's length and the embeddings' width.
+        sides: which embeddings are perturbed, of `("source", "target")`; left out, all there are.
+        exclude_tokens: ids of tokens that are never perturbed, such as the special ones.
+        perturb_prompt: whether a causal model's prompt (label −100) is perturbed.
+    """
+
+    default_epsilons: ClassVar[dict[tuple[str, str], float]] = {
+        ("l2", "sentence"): 1.0,
+        ("l2", "token"): 0.25,
+        ("linf", "sentence"): 0.02,
+        ("linf", "token"): 0.02,
+    }
+
+    epsilon: float | None = None
+    norm: Norm = "l2"
+    per: Per = "sentence"
+    relative: bool = False
+    start_noise: NoiseName = "normal"
+    init_std: float | None = None
+    init_radius: float = 0.3
+    sides: tuple[str, ...] | None = None
+    exclude_tokens: tuple[int, ...] = ()
+    perturb_prompt: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        super().__post_init__()
+        one_of("norm", self.norm, NORMS)
+        one_of("per", self.per, PERS)
+        one_of("start_noise", self.start_noise, NOISES)
+        if self.epsilon is not None:
+            number("epsilon", self.epsilon, above=0)
+        if self.init_std is not None:
+            number("init_std", self.init_std, least=0)
+        number("init_radius", self.init_radius, least=0)
+        for side in self.sides or ():
+            one_of("sides", side, ("source", "target"))
+
+    @property
+    def radius(self) -> float:
+        """ε."""
+        return self.default_epsilons[self.norm, self.per] if self.epsilon is None else self.epsilon
+
+    def space(self, round: Round) -> dict[str, Space]:
+        """Where each perturbed side's δ may be, once the first pass has shown the embeddings."""
+        for side in self.sides or ():
+            if side not in round.embedded:
+                raise SettingError(f"sides={self.sides!r}: this model has only {', '.join(round.embedded)} embeddings")
+        return {side: self.space_of(round, side, x) for side, x in round.embedded.items() if self.moves(side)}
+
+    def moves(self, side: str) -> bool:
+        """Whether a side is perturbed."""
+        return self.sides is None or side in self.sides
+
+    def space_of(self, round: Round, side: str, x: Tensor) -> Space:
+        """One side's space; `x` is what its embedding put out, (B, L, d)."""
+        mask = perturbable(round, side, x, self.exclude_tokens, self.perturb_prompt)
+        x = x.to(mask.dtype) * mask
+        tokens = mask.sum((1, 2), keepdim=True).clamp_min(1) if self.per == "sentence" else 1
+        coordinates = tokens * x.shape[-1] if self.norm == "l2" else 1  # how many share one unit of the norm
+        unit = length(x, self.norm, self.per) if self.relative else 1.0
+        ball = Ball(self.radius * unit, self.norm, self.per)
+        if self.init_std is None:
+            deviation = self.init_radius * self.radius * unit / coordinates**0.5
+        else:
+            deviation = self.init_std * (
+                length(x, "l2", self.per) / (tokens * x.shape[-1]) ** 0.5 if self.relative else 1
+            )
+        return Space(mask, ball, unit, coordinates, deviation)
+
+    def start(self, round: Round, spaces: dict[str, Space]) -> Deltas:
+        """δ⁰ of every perturbed side, masked but not projected; a given one as it is."""
+        refuse_packed(round.batch, self.per)
+        given = round.start
+        if isinstance(given, Mapping) and set(given) != set(spaces):
+            raise SettingError(f"start names the sides {sorted(given)}, but {sorted(spaces)} are perturbed")
+        if isinstance(given, Tensor) and len(spaces) != 1:
+            raise SettingError(f"start is one tensor, but {', '.join(spaces)} are perturbed; give a mapping from side")
+        return {side: self.start_of(round, side, round.embedded[side], space) for side, space in spaces.items()}
+
+    def start_of(self, round: Round, side: str, x: Tensor, space: Space) -> Tensor:
+        """One side's δ⁰."""
+        if round.start is not None:
+            given = round.start if isinstance(round.start, Tensor) else round.start[side]
+            if given.shape != x.shape:
+                raise SettingError(
+                    f"start of side {side!r} is {tuple(given.shape)}, its embeddings are {tuple(x.shape)}"
+                )
+            return given.detach().to(space.mask) * space.mask
+        drawn = unit_noise(
+            self.start_noise,
+            x.shape,
+            round.row_index(len(x)),
+            seed=self.seed,
+            step=self.clock.step,
+            side=side,
+        )
+        return drawn.to(space.mask.dtype) * space.mask * space.deviation

@@ -1,0 +1,110 @@
+"""The regularizer: its weight α, its schedule, its divergence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from ...errors import SettingError, one_of
+from ..conditions import DROPOUTS, Dropout
+from ..divergence import DIVERGENCES
+from ..game import Game
+from ..round import Round
+from .checks import number, whole
+
+
+@dataclass(kw_only=True, eq=False)
+class Regularizing(Game):
+    """A method with a regularizer Σ ℓ: F = L + (α/N) Σ ℓ.
+
+    Args:
+        weight: α.
+        start_step: the optimizer step at which the method begins; before, it is plain.
+        ramp: how many steps α takes to grow from 0 to `weight`, from `start_step` on.
+        dropout: `"shared"`: every pass of a step draws the clean pass's masks. `"off"`: the regularizer's
+            passes, and a second reference pass they are compared with, run without dropout. `"independent"`:
+            each pass draws its own, so that the divergence holds dropout's noise too, as in R-Drop.
+        reduction: for token-level outputs, `"tokens"`: α times the mean over all real tokens; `"sentences"`:
+            α times the mean over sentences of the sum over a sentence's tokens.
+    """
+
+    weight: float = 1.0
+    start_step: int = 0
+    ramp: int = 0
+    dropout: Dropout = "shared"
+    reduction: str = "tokens"
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        super().__post_init__()
+        number("weight", self.weight, least=0)
+        whole("start_step", self.start_step, 0)
+        whole("ramp", self.ramp, 0)
+        one_of("dropout", self.dropout, DROPOUTS)
+        one_of("reduction", self.reduction, ("tokens", "sentences"))
+
+    @property
+    def dropout_policy(self) -> Dropout:
+        """The setting."""
+        return self.dropout
+
+    def is_on(self) -> bool:
+        """From `start_step` on."""
+        return self.clock.step >= self.start_step
+
+    def alpha(self) -> float:
+        """α at this step."""
+        grown = 1.0 if not self.ramp else min(1.0, (self.clock.step - self.start_step + 1) / self.ramp)
+        return self.weight * grown
+
+    def regularizer(self, round: Round, values: Tensor) -> Tensor:
+        """(α/N) Σ ℓ, and its size into the report."""
+        mean = values.sum() / round.denominator(self.by_sentence(round))
+        round.report.divergence = mean.detach()
+        return self.alpha() * mean
+
+    def by_sentence(self, round: Round) -> bool:
+        """Whether the regularizer's N counts sentences where the task loss counts tokens."""
+        chosen = self.reduction == "sentences" and round.task.by_token
+        if chosen and round.normalizer is not None and not isinstance(round.normalizer, tuple):
+            raise SettingError(
+                'reduction="sentences" divides the loss by tokens and the regularizer by sentences; give both, '
+                "normalizer=(tokens, sentences)"
+            )
+        return chosen
+
+
+@dataclass(kw_only=True, eq=False)
+class Diverging(Regularizing):
+    """A regularizer that is a divergence between the clean output and another.
+
+    Args:
+        divergence: ℓ_v, one of `kl`, `symmetric_kl`, `half_symmetric_kl`, `js`, `mse` (of the outputs
+            themselves). Left out: the method's own, and `mse` for regression.
+        detach_target: treat the clean output as a constant, as Miyato's VAT does and the paper does not.
+    """
+
+    own_divergence: ClassVar[str] = "kl"
+
+    divergence: str | None = None
+    detach_target: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        super().__post_init__()
+        if self.divergence is not None:
+            one_of("divergence", self.divergence, DIVERGENCES)
+
+    def divergence_for(self, round: Round, chosen: str | None = None) -> str:
+        """The divergence that fits the task."""
+        chosen = chosen or self.divergence
+        if round.task.kind == "regression":
+            if chosen not in (None, "mse"):
+                raise SettingError(
+                    f"divergence={chosen!r} compares distributions, but this is a regression head with "
+                    "single values, where it would always be 0; use divergence='mse' or leave it out"
+                )
+            return "mse"
+        return chosen or self.own_divergence
