@@ -8,9 +8,7 @@ from typing import Any
 Case = dict[str, Any]
 
 
-def cross(
-    options: Mapping[str, Sequence[Any]], allowed: Callable[[Case], bool] = lambda case: True
-) -> list[Case]:
+def cross(options: Mapping[str, Sequence[Any]], allowed: Callable[[Case], bool] = lambda case: True) -> list[Case]:
     """Every allowed combination of one option for each name."""
     cases = (dict(zip(options, values, strict=True)) for values in product(*options.values()))
     return [case for case in cases if allowed(case)]

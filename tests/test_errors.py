@@ -1,6 +1,6 @@
 """Every mistake gets one sentence that names what was given, and gets it before any work is done."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -33,6 +33,7 @@ from stackelberg import (
     Task,
     create,
 )
+from stackelberg.game.labels import checking_labels
 
 in_both_forms = pytest.mark.parametrize("streamed", [False, True], ids=["loss", "streamed"])
 
@@ -209,9 +210,7 @@ def test_distributions_of_a_single_value_are_refused(name: str, divergence: str)
 @in_both_forms
 def test_methods_on_labels_need_them(make: type[Game], kind: str, arch: str, streamed: bool) -> None:
     model, batch = zoo.build(kind, arch)
-    batch = {
-        name: x for name, x in batch.items() if name not in ("labels", "start_positions", "end_positions")
-    }
+    batch = {name: x for name, x in batch.items() if name not in ("labels", "start_positions", "end_positions")}
     refused_before_any_pass(make(), model, batch, streamed, "no labels")
 
 
@@ -254,6 +253,32 @@ def test_mask_of_another_rank_is_refused(streamed: bool) -> None:
     model, batch = zoo.build("classification", "bert")
     batch["attention_mask"] = batch["attention_mask"][:, None].expand(-1, 9, -1)
     refused_before_any_pass(SALT(), model, batch, streamed, "attention_mask", "(4, 9, 9)")
+
+
+@pytest.mark.parametrize("bad", [-1, 3])
+@pytest.mark.parametrize("name", ["plain", "salt", "vat"])
+def test_labels_out_of_range_are_refused_by_name(name: str, bad: int) -> None:
+    """By the number of classes, before a pass; −100 is in range."""
+    model, batch = zoo.build("classification", "bert")
+    batch["labels"][2] = bad
+    refused_before_any_pass(create(name), model, batch, False, f"label is {bad}", "3 classes")
+    model, batch = zoo.build("classification", "bert")
+    batch["labels"][2] = -100
+    create(name).backward(model, batch)
+
+
+def test_collator_refuses_labels_out_of_range() -> None:
+    """Where a device would only assert."""
+
+    def collate(labels: list[int]) -> zoo.Batch:
+        return {"labels": torch.tensor(labels)}
+
+    checked = checking_labels(collate, classes=3)
+    assert torch.equal(checked([0, 2, -100])["labels"], torch.tensor([0, 2, -100]))
+    for bad in (3, -1):
+        with pytest.raises(ModelError) as caught:
+            checked([0, bad])
+        sentence(caught, f"label is {bad}", "3 classes", "num_labels")
 
 
 def test_batch_that_is_no_mapping_is_refused() -> None:
@@ -419,27 +444,67 @@ class Kernel(Square):
         return (2 * ctx.saved_tensors[0] * g).detach()
 
 
-@pytest.mark.parametrize("operation", [Square, Kernel], ids=lambda operation: operation.__name__)
-@pytest.mark.parametrize("product", ["auto", "double_backward", "forward_over_reverse"])
-@in_both_forms
-def test_operation_without_a_second_derivative_is_named(operation: Any, product: Any, streamed: bool) -> None:
-    """SALT must not take its backward for a constant: that gradient would be 90 % off, and silently."""
+def flash(x: Tensor) -> Tensor:
+    """Attention of each sentence to itself alone, which is the identity, by a kernel without a second derivative."""
+    alone = x[:, None, None]
+    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(alone, alone, alone)[0][:, 0, 0]
+
+
+class Layer(nn.Module):
+    """A module around an operation."""
+
+    def __init__(self, operation: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.operation = operation
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.operation(x)
+
+
+def with_layer(operation: Callable[[Tensor], Tensor]) -> tuple[Any, zoo.Batch]:
     model, batch = zoo.build("classification", "bert")
-    model.dropout.register_forward_hook(lambda module, args, output: operation.apply(output))
+    model.dropout = Layer(operation)
+    return model, batch
+
+
+# an operation whose backward autograd cannot differentiate, and what it computes
+once_only = pytest.mark.parametrize(
+    ("operation", "same"),
+    [(Square.apply, torch.square), (Kernel.apply, torch.square), (flash, lambda x: x)],
+    ids=["once_differentiable", "kernel", "flash"],
+)
+
+
+@once_only
+@pytest.mark.parametrize("product", ["double_backward", "forward_over_reverse"])
+@in_both_forms
+def test_operation_without_a_second_derivative_is_named(
+    operation: Any, same: Any, product: Any, streamed: bool
+) -> None:
+    """SALT must not take its backward for a constant: that gradient is 90 % off, and silently."""
+    model, batch = with_layer(operation)
     with pytest.raises(ModelError) as caught:
         plays(partial(SALT, product=product), model, batch, streamed=streamed)
-    sentence(caught, operation.__name__, "product='differences'")
+    named = {"double_backward": "dropout (Layer)"}.get(product, "operation")
+    sentence(caught, named, "product='d")  # and what to choose instead
+    assert not grown(model)
 
 
-@pytest.mark.parametrize("operation", [Square, Kernel], ids=lambda operation: operation.__name__)
+@once_only
+@in_both_forms
+def test_automatic_product_does_without_a_second_derivative(operation: Any, same: Any, streamed: bool) -> None:
+    """It says once that it takes central differences, and is right."""
+    expected = plays(SALT, *with_layer(same), streamed=streamed)[1]
+    with pytest.warns(UserWarning, match="central differences") as caught:
+        found = plays(SALT, *with_layer(operation), streamed=streamed)[1]
+    assert len(caught) == 1 and error(found, expected) < 1e-5
+
+
+@once_only
 @pytest.mark.parametrize("make", [VAT, partial(SALT, product="differences")])
-def test_first_derivatives_are_enough_for_the_others(operation: Any, make: Any) -> None:
+def test_first_derivatives_are_enough_for_the_others(operation: Any, same: Any, make: Any) -> None:
     """VAT and central differences do not mind, and are right."""
-    found = []
-    for square in (torch.square, operation.apply):
-        model, batch = zoo.build("classification", "bert")
-        model.dropout.register_forward_hook(lambda module, args, output, square=square: square(output))
-        found.append(plays(make, model, batch, streamed=False)[1])
+    found = [plays(make, *with_layer(square), streamed=False)[1] for square in (operation, same)]
     assert error(*found) < 1e-9
 
 

@@ -301,12 +301,13 @@ def start_of(game: Game, real: list[int], width: int, **given: Any) -> Tensor:
     mask = torch.arange(width) < torch.tensor(real)[:, None]
     model = Watched()
     game(model, {"ids": mask.long(), "mask": mask}, **given)
-    clean, perturbed = model.seen
+    clean, perturbed = model.seen[:2]
     assert torch.equal(clean[~mask], perturbed[~mask])  # pads get none, to the last bit
     assert (clean[mask] != perturbed[mask]).all()
     return perturbed - clean
 
 
+@pytest.mark.filterwarnings("ignore:the start noise")  # of one or two tokens
 @every_ball
 @given(
     real=st.lists(st.integers(1, 5), min_size=1, max_size=5),
@@ -335,6 +336,14 @@ def test_noise_belongs_to_the_example(
             numbered.append(start_of(fresh(), real[rows], width, index=index))
     assert torch.allclose(torch.cat(parts), whole, rtol=1e-9, atol=1e-14)
     assert torch.allclose(torch.cat(numbered), whole, rtol=1e-9, atol=1e-14)
+
+
+@every_ball
+def test_the_default_noise_is_not_called_too_much(norm: Norm, per: Per) -> None:
+    """‖δ⁰‖/ε is measured in the ball's own norm and granularity: by default it is 0.3, whatever they are."""
+    game = SALT(norm=norm, per=per, task=WATCHED)
+    for _ in range(3):
+        start_of(game, [5, 3, 8], 8)  # warnings are errors
 
 
 @pytest.mark.parametrize("kind", ["normal", "uniform"])

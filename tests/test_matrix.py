@@ -16,7 +16,6 @@ from torch import Tensor, nn
 import zoo
 from helping import error, grown, plays
 from stackelberg import METHODS, Game, create
-from stackelberg.game.settings import Anticipating, Climbing
 
 MODELS = [(kind, arch) for kind, archs in zoo.KINDS.items() for arch in archs]
 NO_SDPA = ("mpnet", "deberta_v2")
@@ -50,7 +49,7 @@ def fits(cell: Cell) -> bool:
 
 def exact(method: str) -> bool:
     """Whether the method's gradient is that of F: no δ that climbs with θ is taken for a constant."""
-    return issubclass(METHODS[method], Anticipating) or not issubclass(METHODS[method], Climbing)
+    return "gradient" in settings(method) or "steps" not in settings(method)
 
 
 def everything(variants: list[str]) -> list[Cell]:
@@ -83,9 +82,7 @@ def matrix(variants: list[str]) -> Any:
     return pytest.mark.parametrize(
         "cell",
         [
-            pytest.param(
-                cell, id="-".join(cell).replace(" ", "_"), marks=[] if cell in chosen else [pytest.mark.soak]
-            )
+            pytest.param(cell, id="-".join(cell).replace(" ", "_"), marks=[] if cell in chosen else [pytest.mark.soak])
             for cell in everything(variants)
         ],
     )
@@ -97,9 +94,7 @@ def build(cell: Cell, **changes: Any) -> tuple[Any, zoo.Batch]:
     return zoo.build(cell.kind, cell.arch, **{"dropout": needed} | changes)
 
 
-def both(
-    cell: Cell, model: nn.Module, batch: zoo.Batch, times: int = 2, **how: Any
-) -> tuple[Tensor, Tensor, Game]:
+def both(cell: Cell, model: nn.Module, batch: zoo.Batch, times: int = 2, **how: Any) -> tuple[Tensor, Tensor, Game]:
     """Value and gradient in loss form and streamed, found equal; twice in a row, so that FreeAT has a δ."""
     make = partial(create, cell.method, **how.pop("settings", {}))
     tolerance = how.pop("tolerance", 1e-10)
@@ -204,7 +199,9 @@ def check_autocast(cell: Cell) -> None:
     around = partial(torch.autocast, "cpu", torch.bfloat16)
     _, found, _ = both(cell, model, batch, times=1, around=around, tolerance=0.1)
     assert {p.grad.dtype for p in model.parameters() if p.grad is not None} == {torch.float32}
-    assert torch.cosine_similarity(found, expected, dim=0) > 0.7
+    # the interaction of an ill-conditioned sentence is not bfloat16's to give; the rest is
+    least = 0.3 if "gradient" in settings(cell.method) else 0.85
+    assert torch.cosine_similarity(found, expected, dim=0) > least
 
 
 def check_bfloat16(cell: Cell) -> None:

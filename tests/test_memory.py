@@ -22,7 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from helping import plays
 from stackelberg import SALT, VAT, Game
 
-ROWS, LENGTH, WIDTH = 4, 32, 192
+ROWS, LENGTH, WIDTH = 2, 16, 96
 in_both_forms = pytest.mark.parametrize("streamed", [False, True], ids=["loss", "streamed"])
 on_both_kernels = pytest.mark.parametrize("attn", ["eager", "sdpa"])
 
@@ -85,7 +85,7 @@ def build(attn: str, length: int = LENGTH) -> tuple[nn.Module, dict[str, Tensor]
     config = transformers.BertConfig(
         vocab_size=64,
         hidden_size=WIDTH,
-        num_hidden_layers=3,
+        num_hidden_layers=2,
         num_attention_heads=4,
         intermediate_size=4 * WIDTH,
         attention_probs_dropout_prob=0.0,  # with it the fused kernel of a CPU is not used
@@ -96,7 +96,7 @@ def build(attn: str, length: int = LENGTH) -> tuple[nn.Module, dict[str, Tensor]
         torch.manual_seed(0)
         model = transformers.BertForSequenceClassification(config).train()
         ids = torch.randint(4, 64, (ROWS, length))
-    labels = torch.tensor([0, 1, 0, 1])
+    labels = torch.tensor([0, 1])
     return model, {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
 
 

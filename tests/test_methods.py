@@ -32,6 +32,9 @@ from stackelberg import (
     replayed,
 )
 
+# starts are given large, so that the ball's surface is met
+pytestmark = pytest.mark.filterwarnings("ignore:the start noise is:UserWarning")
+
 MODELS = [("classification", "bert"), ("causal", "gpt2"), ("seq2seq", "marian")]
 on_models = pytest.mark.parametrize(("kind", "arch"), MODELS)
 in_both_forms = pytest.mark.parametrize("streamed", [False, True], ids=["loss", "streamed"])
@@ -101,9 +104,7 @@ def unlabelled(batch: zoo.Batch, model: Any) -> zoo.Batch:
 @pytest.mark.parametrize(("kind", "arch"), [("classification", "bert"), ("seq2seq", "marian")])
 @pytest.mark.parametrize("name", ["vat", "salt", "r3f", "smart", "freelb"])
 @in_both_forms
-def test_unlabelled_batch_gives_the_regularizer_alone(
-    name: str, kind: str, arch: str, streamed: bool
-) -> None:
+def test_unlabelled_batch_gives_the_regularizer_alone(name: str, kind: str, arch: str, streamed: bool) -> None:
     """F(labelled) = L + F(unlabelled), in value and gradient."""
     passes = Passes(kind, arch)
     make = partial(create, name, weight=0.7, **({"form": "regularized"} if name == "freelb" else {}))
@@ -160,9 +161,7 @@ def test_salt_adv_anticipates_on_the_labels(kind: str, arch: str, streamed: bool
 
 
 @in_both_forms
-def test_r3f_adds_bounded_uniform_noise(
-    bert: Passes, streamed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_r3f_adds_bounded_uniform_noise(bert: Passes, streamed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """z ~ U(−1e-5, 1e-5), and F = L + (λ/N) Σ [KL(f(x) ‖ f(x+z)) + KL(f(x+z) ‖ f(x))]."""
     spy = Spy(monkeypatch)
     plays(R3F, bert.model, bert.batch, streamed=streamed)
@@ -237,9 +236,7 @@ def test_rdrop_refuses_other_policies(policy: Any) -> None:
 @on_models
 @in_both_forms
 @pytest.mark.parametrize("steps", [1, 3])
-def test_freelb_averages_the_losses_of_all_its_passes(
-    kind: str, arch: str, streamed: bool, steps: int
-) -> None:
+def test_freelb_averages_the_losses_of_all_its_passes(kind: str, arch: str, streamed: bool, steps: int) -> None:
     """(1/K) Σ_{t<K} L(x + δ_t): no clean term, no α, and δ₀ counts but δ_K does not."""
     passes = Passes(kind, arch)
     delta, values = passes.start(), []
@@ -338,9 +335,7 @@ def test_freeat_moves_only_when_the_model_does(bert: Passes) -> None:
 
 
 @pytest.mark.parametrize(("rows", "extra"), [(4, 0), (2, 0), (6, 0), (4, 3), (4, -2), (2, -2), (6, 3)])
-def test_freeat_carries_delta_over_to_the_next_batch(
-    rows: int, extra: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_freeat_carries_delta_over_to_the_next_batch(rows: int, extra: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same rows and positions, cropped or padded with zeros, and masked anew."""
     model, batch = zoo.build("classification", "bert")
     other = zoo.build("classification", "bert", seed=3, batch=rows)[1]
@@ -655,9 +650,7 @@ def test_salt_without_anticipation_is_vat(bert: Passes) -> None:
     assert torch.equal(ours, vat)
 
 
-def test_noise_changes_with_the_step_and_the_example_only(
-    bert: Passes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_noise_changes_with_the_step_and_the_example_only(bert: Passes, monkeypatch: pytest.MonkeyPatch) -> None:
     """The start is the same for the same (seed, step, example), in one batch or in two, else different."""
     spy = Spy(monkeypatch)
 

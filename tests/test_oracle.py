@@ -100,9 +100,7 @@ class Arena:
             payoff = partial(PAYOFFS[payoff], mask=self.players.counted)
         starts, masks = self.players.starts(std), self.players.masks
         players = self.players.logits, self.players.task_loss
-        return naive.stackelberg_objective(
-            *players, starts, masks, payoff=payoff, normalizer=float(self.count), **game
-        )
+        return naive.stackelberg_objective(*players, starts, masks, payoff=payoff, normalizer=float(self.count), **game)
 
     def differentiate(self, value: Tensor) -> Tensor:
         return flat(torch.autograd.grad(value, self.parameters, retain_graph=True, materialize_grads=True))
@@ -158,15 +156,19 @@ OPTIONS: dict[str, Sequence[Any]] = {
 }
 
 
-def has_such_payoff(case: Case) -> bool:
-    """A regression head has single values, whose only divergence is their squared difference."""
-    return case["kind"] != "regression" or case["divergence"] == "mse"
+def everything(**changes: Sequence[Any]) -> list[Case]:
+    """All combinations of the options, in either room by turns. Regression's only divergence is `mse`."""
+    options = OPTIONS | changes
+
+    def allowed(case: Case) -> bool:
+        turn = sum(options[option].index(value) for option, value in case.items())
+        return turn % 2 == 0 and (case["kind"] != "regression" or case["divergence"] == "mse")
+
+    return cross(options, allowed)
 
 
 def name(case: Case) -> str:
-    return "-".join(
-        f"{option}={value}" if value in (True, False) else str(value) for option, value in case.items()
-    )
+    return "-".join(f"{option}={value}" if value in (True, False) else str(value) for option, value in case.items())
 
 
 def sampled(cases: list[Case]) -> list[Any]:
@@ -203,7 +205,7 @@ def settings(case: Case) -> tuple[float, dict[str, Any]]:
     }
 
 
-@pytest.mark.parametrize("case", sampled(cross(OPTIONS, has_such_payoff)))
+@pytest.mark.parametrize("case", sampled(everything()))
 def test_every_route_computes_the_gradient_of_the_paper(case: Case) -> None:
     """Value and full gradient of each route, in both forms, are naive's; without the route, VAT's."""
     place, divergence = arena(case["kind"]), case["divergence"]
@@ -228,17 +230,16 @@ def test_every_route_computes_the_gradient_of_the_paper(case: Case) -> None:
 
 
 def test_the_sample_meets_every_pair() -> None:
-    cases = cross(OPTIONS, has_such_payoff)
+    cases = everything()
     sample = pairwise(cases)
     assert set().union(*map(pairs, sample)) == set().union(*map(pairs, cases))
     assert sample == pairwise(cases) and len(sample) < len(cases) / 50
-    assert all(has_such_payoff(case) for case in sample)
 
 
 def test_tight_balls_are_reached_and_wide_ones_are_not() -> None:
     """So the routes above are tested on both branches of the projection, also within one batch."""
     shares: dict[str, list[float]] = {"tight": [], "wide": []}
-    for case in pairwise(cross(OPTIONS, has_such_payoff)):
+    for case in pairwise(everything()):
         std, game = settings(case)
         vat = VAT(divergence=case["divergence"], **game)
         arena(case["kind"]).play(vat, start=arena(case["kind"]).start(std))
@@ -261,10 +262,7 @@ def test_every_route_shares_the_dropout_of_the_clean_pass(kind: str, route: str)
     value, gradient = place.play(salt, start=place.start(std))
     assert value == pytest.approx(objective.value.item(), rel=1e-9)
     assert error(gradient, total) < TOLERANCES[route]
-    assert (
-        error(place.play(VAT(divergence=BASIC["divergence"], **game), start=place.start(std))[1], total)
-        > 0.01
-    )
+    assert error(place.play(VAT(divergence=BASIC["divergence"], **game), start=place.start(std))[1], total) > 0.01
 
 
 BASIC: Case = {
@@ -288,9 +286,7 @@ def test_leader_plus_interaction_is_the_total(kind: str, ascent: str) -> None:
     """SALT - VAT is (∂F/∂δ^K)(dδ^K/dθ), the second factor found by moving θ and letting naive respond."""
     place = arena(kind)
     std, game = settings(BASIC | {"kind": kind, "ascent": ascent})
-    salt, vat = (
-        place.play(Method(divergence="mse", **game), start=place.start(std))[1] for Method in (SALT, VAT)
-    )
+    salt, vat = (place.play(Method(divergence="mse", **game), start=place.start(std))[1] for Method in (SALT, VAT))
 
     deltas = [delta.requires_grad_() for delta in place.naive("mse", std, **game).deltas]
     answer = naive.mse(place.players.logits([]).detach(), place.players.logits(deltas), place.players.counted)
@@ -325,13 +321,9 @@ def test_vat_is_not_the_slope_and_salt_is(kind: str) -> None:
 def test_the_released_code_computes_something_else(kind: str) -> None:
     """B1–B3: with the same payoff, the released gradient is 10 % off and not the slope of F; ours is."""
     place = arena(kind)
-    own = (
-        "mse" if kind == "regression" else "half_symmetric_kl"
-    )  # the released code's, so that it is not at fault
+    own = "mse" if kind == "regression" else "half_symmetric_kl"  # the released code's, so that it is not at fault
     game = settings(BASIC | {"kind": kind, "ascent": "sgd", "divergence": own})[1]
-    starts = [
-        s * m.unsqueeze(-1) for s, m in zip(place.players.starts(0.1), place.players.masks, strict=True)
-    ]
+    starts = [s * m.unsqueeze(-1) for s, m in zip(place.players.starts(0.1), place.players.masks, strict=True)]
     released = naive.released_code_gradient(
         place.players.logits,
         place.players.task_loss,
@@ -415,18 +407,14 @@ def test_linear_game_has_the_gradient_derived_on_paper(route: str, steps: int, f
         loss = game(model, {"ids": ids}, start=start)
         loss.backward()
     response: naive.Response = "detached" if route == "none" else "differentiated"
-    value, gradient = naive.closed_form(
-        model.weights, start.flatten(1), normalizer=3.0, response=response, **solved
-    )
+    value, gradient = naive.closed_form(model.weights, start.flatten(1), normalizer=3.0, response=response, **solved)
     x = model.embedding(ids).flatten(1)
     assert loss.item() == pytest.approx((value + (x @ model.weights.T).sum(1).mean()).item(), rel=1e-10)
     assert model.weights.grad is not None
     assert error(model.weights.grad, gradient + x.mean(0)) < (1e-6 if route == "differences" else 1e-10)
     assert model.embedding.weight.grad is None
     if steps and response == "differentiated":
-        constant = naive.closed_form(
-            model.weights, start.flatten(1), normalizer=3.0, response="detached", **solved
-        )
+        constant = naive.closed_form(model.weights, start.flatten(1), normalizer=3.0, response="detached", **solved)
         assert error(constant[1], gradient) > 0.01
 
 
@@ -497,9 +485,7 @@ def test_anticipating_a_sign_is_refused(Method: type[Game]) -> None:
     Method(ascent="sign", step_size=0.1, gradient="none")  # says what it is
 
 
-@pytest.mark.parametrize(
-    "case", sampled(cross(OPTIONS | {"ascent": ["sign"], "steps": [1, 3]}, has_such_payoff))
-)
+@pytest.mark.parametrize("case", sampled(everything(ascent=["sign"], steps=[1, 3])))
 def test_vat_may_follow_the_sign(case: Case) -> None:
     """VAT with sign ascent is naive's, differentiated or not: both are the same there."""
     place, divergence = arena(case["kind"]), case["divergence"]
@@ -649,20 +635,19 @@ def test_more_padding_changes_nothing(kind: str, arch: str, per: str, relative: 
 
 @pytest.mark.parametrize("ascent", ["sgd", "normalized", "adam"])
 @pytest.mark.parametrize("Method", [SALT, SALTAdv])
-@pytest.mark.parametrize("dtype", [torch.float32, DOUBLE])
-@pytest.mark.parametrize("odds", [20, 50, 90, 400, 2000])
+@pytest.mark.parametrize(
+    ("odds", "dtype"), [(50, torch.float32), (90, torch.float32), (400, DOUBLE), (700, DOUBLE), (2000, DOUBLE)]
+)
 def test_a_model_that_is_sure_gets_a_finite_gradient(
     odds: int, dtype: torch.dtype, Method: type[SALT | SALTAdv], ascent: str
 ) -> None:
-    """Odds of e²⁰ and more: g is from small to the smallest numbers and to 0, where 1/‖g‖² is infinite."""
+    """Odds of e⁵⁰ and more: g is from small to the smallest numbers and to 0, where 1/‖g‖² is infinite."""
     model, batch = zoo.build("classification", "bert", dtype=dtype)
     with torch.no_grad():
         model.classifier.bias.copy_(torch.tensor([odds, 0.0, 0.0]))
     batch["labels"].zero_()
     noises = ["normal", "zero"] if Method is SALTAdv else ["normal"]
-    for given in [
-        {"start_noise": noise, "gradient": route} for noise in noises for route in ("sweep", "exact")
-    ]:
+    for given in [{"start_noise": noise, "gradient": route} for noise in noises for route in ("sweep", "exact")]:
         model.zero_grad()
         game = Method(steps=2, ascent=ascent, step_size=0.1, **given)
         assert game(model, batch).isfinite(), given
@@ -723,9 +708,7 @@ def test_gradients_are_added_and_absent_ones_stay_absent(method: str, form: Form
         if p is words:
             assert p.grad is not None and torch.equal(p.grad, before)
         else:
-            assert p.grad is not None and torch.allclose(
-                p.grad, before + ours.view_as(p), rtol=1e-9, atol=1e-12
-            )
+            assert p.grad is not None and torch.allclose(p.grad, before + ours.view_as(p), rtol=1e-9, atol=1e-12)
     assert all(p.grad is None for p in place.model.spare.parameters())
 
     place.model.zero_grad()
@@ -740,7 +723,5 @@ def test_the_value_does_not_depend_on_the_route() -> None:
     std, game = settings(BASIC | {"kind": "seq2seq"})
     games = [SALT(divergence="mse", **game, **chosen) for chosen in (*ROUTES.values(), {"gradient": "none"})]
     values = {place.play(salt, start=place.start(std))[0] for salt in games}
-    norms = {
-        salt.report.final_norm.item() for salt in games if salt.report and salt.report.final_norm is not None
-    }
+    norms = {salt.report.final_norm.item() for salt in games if salt.report and salt.report.final_norm is not None}
     assert len(values) == len(norms) == 1 and math.isfinite(values.pop())

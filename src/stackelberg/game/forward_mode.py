@@ -21,12 +21,12 @@ from ..errors import ModelError
 # compares with double backward.
 VERIFIED = frozenset(
     """
-    Abs AccumulateGrad Add Addmm Alias AsStrided Baddbmm Bmm Cat Clamp ClampMin Clone ConstantPadNd Copy CopyBackwards
-    CopySlices Cos Div Embedding Erf Exp Expand FillScalar Gather Gelu Index IndexSelect Linear Log LogAddExp LogSoftmax
-    MaskedFill MaskedScatter Matmul Max Mean Mish Mm Mul NativeDropout Neg Permute Pow Reciprocal Relu Repeat
-    Reshape ReshapeAlias Rsqrt Scatter ScaledDotProductAttentionMath Select Sigmoid Silu Sin Slice Softmax Softplus
-    Split SplitWithSizes Sqrt Squeeze Stack Sub Sum T Tanh ToCopy Transpose Tril Triu Unbind Unfold UnsafeSplit
-    UnsafeView Unsqueeze Var VarMean View Where Xlogy
+    Abs AccumulateGrad Add Addmm Alias AsStrided Baddbmm Bmm Cat Clamp ClampMin Clone ConstantPadNd CopySlices
+    Cos Cumsum Div Embedding Erf Exp Expand Gather Gelu Index IndexPut IndexSelect Log LogSoftmax Logaddexp
+    MaskedFill Max Maximum Mean Minimum Mish Mm Mul Mv NativeDropout Neg Permute Pow Reciprocal Relu Repeat Roll
+    Rsqrt SafeSoftmax Scatter Select Sigmoid Silu Sin Slice Softmax Softplus Split SplitWithSizes Sqrt Squeeze
+    Stack Sub Sum T Tanh ToCopy Transpose Tril Triu Unbind UnsafeSplit UnsafeView Unsqueeze Var VarMean View
+    Where Xlogy
     """.split()
 )
 
