@@ -118,9 +118,7 @@ def test_linear_game_has_the_gradient_derived_on_paper(
 def test_gradient_is_the_slope_of_the_objective(ascent: str, norm: str, per: str, epsilon: float) -> None:
     toy = Toy()
     step_size = 0.05 if ascent in ("sign", "adam") else 0.3
-    game = partial(
-        toy.objective, ascent=ascent, norm=norm, per=per, epsilon=epsilon, steps=2, step_size=step_size
-    )
+    game = partial(toy.objective, ascent=ascent, norm=norm, per=per, epsilon=epsilon, steps=2, step_size=step_size)
     torch.manual_seed(0)
     directions = [torch.randn_like(parameter) for parameter in toy.parameters]
     expected = slope(lambda: game().divergence, toy.parameters, directions, 1e-6)
@@ -150,9 +148,7 @@ def test_sentences_and_weights_do_not_reach_the_ascent() -> None:
     whole = toy.objective(ascent="sgd", steps=3).deltas
     assert all(
         torch.equal(a, b)
-        for a, b in zip(
-            whole, toy.objective(ascent="sgd", steps=3, weight=9.0, normalizer=1.0).deltas, strict=True
-        )
+        for a, b in zip(whole, toy.objective(ascent="sgd", steps=3, weight=9.0, normalizer=1.0).deltas, strict=True)
     )
     toy.x, toy.starts, toy.masks = ([side[:1] for side in field] for field in (toy.x, toy.starts, toy.masks))
     alone = toy.objective(ascent="sgd", steps=3).deltas
@@ -198,9 +194,7 @@ def test_payoffs_agree_with_torch_and_with_each_other(generator: torch.Generator
     assert torch.allclose(naive.symmetric_kl(p, q), naive.kl(p, q) + naive.kl(q, p))
     released = 0.5 * ((log_p.exp() - log_q.exp()) * (log_p - log_q)).flatten(1).sum(-1)
     assert torch.allclose(naive.half_symmetric_kl(p, q), released)
-    assert torch.allclose(naive.js(p, q), naive.js(q, p)) and naive.js(20 * p, -20 * p).max() <= 5 * math.log(
-        2
-    )
+    assert torch.allclose(naive.js(p, q), naive.js(q, p)) and naive.js(20 * p, -20 * p).max() <= 5 * math.log(2)
     assert torch.allclose(naive.mse(p, q, mask), ((p - q).square().sum(-1) * mask).sum(-1))
     near = p + 1e-4 * (q - p)
     assert torch.allclose(naive.symmetric_kl(p, near), 2 * naive.kl(p, near), rtol=1e-3)
@@ -288,9 +282,7 @@ def test_adam_takes_the_step_of_torch_adam(generator: torch.Generator) -> None:
 def test_released_code_computes_another_gradient() -> None:
     model, batch = zoo.build("classification", "bert")
     players, parameters = zoo.players("classification", model, batch), list(model.parameters())
-    starts = [
-        start * mask.unsqueeze(-1) for start, mask in zip(players.starts(0.1), players.masks, strict=True)
-    ]
+    starts = [start * mask.unsqueeze(-1) for start, mask in zip(players.starts(0.1), players.masks, strict=True)]
     settings: dict[str, Any] = {"steps": 2, "step_size": 2.0, "normalizer": 4.0, "weight": 1.0}
     released = naive.released_code_gradient(
         players.logits, players.task_loss, starts, parameters, epsilon=0.3, **settings
@@ -298,13 +290,9 @@ def test_released_code_computes_another_gradient() -> None:
 
     def game(**changes: Any) -> naive.Objective:
         arguments = settings | {"norm": "l2", "per": "sentence", "ascent": "sgd"} | changes
-        return naive.stackelberg_objective(
-            players.logits, players.task_loss, starts, players.masks, **arguments
-        )
+        return naive.stackelberg_objective(players.logits, players.task_loss, starts, players.masks, **arguments)
 
-    assert (
-        error(flat(released.gradient), gradient(game(payoff=naive.kl, epsilon=0.3).value, parameters)) > 0.01
-    )
+    assert error(flat(released.gradient), gradient(game(payoff=naive.kl, epsilon=0.3).value, parameters)) > 0.01
     # B1: what is copied is the whole derivative of the unprojected game (B3) with a constant target (B4) …
     unrolled = game(payoff=naive.half_symmetric_kl, epsilon=math.inf, detach_target=True)
     total = gradient(unrolled.divergence, parameters)
@@ -351,11 +339,7 @@ def test_a_model_plays(kind: str, arch: str) -> None:
     torch.manual_seed(0)
     directions = [torch.randn_like(parameter) for parameter in parameters]
     for module in model.modules():  # torch gives an embedding's padding row no gradient
-        if (
-            isinstance(module, nn.Embedding)
-            and module.padding_idx is not None
-            and module.weight.requires_grad
-        ):
+        if isinstance(module, nn.Embedding) and module.padding_idx is not None and module.weight.requires_grad:
             (index,) = (i for i, parameter in enumerate(parameters) if parameter is module.weight)
             directions[index][module.padding_idx] = 0
     expected = slope(lambda: game().value, parameters, directions, 1e-6)
@@ -412,9 +396,7 @@ def test_models_are_reproducible_and_can_be_copied(arch: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(
-    ("kind", "arch"), [("classification", "bert"), ("causal", "llama"), ("seq2seq", "t5")]
-)
+@pytest.mark.parametrize(("kind", "arch"), [("classification", "bert"), ("causal", "llama"), ("seq2seq", "t5")])
 def test_other_precisions_and_kernels(kind: str, arch: str, dtype: torch.dtype) -> None:
     model, batch = zoo.build(kind, arch, dtype=dtype, attn="sdpa")
     double, _ = zoo.build(kind, arch)

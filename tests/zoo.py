@@ -256,9 +256,7 @@ def keep_double(model: nn.Module) -> None:
         with Double():
             return original.forward(self, *args, **kwargs)
 
-    model.__class__ = type(
-        original.__name__, (original,), {"forward": forward, "__module__": original.__module__}
-    )
+    model.__class__ = type(original.__name__, (original,), {"forward": forward, "__module__": original.__module__})
 
 
 def pad_further(batch: Batch, extra: int, model: Any) -> Batch:

@@ -41,8 +41,7 @@ class Ball:
     def project(self, x: Tensor) -> Tensor:
         """Π: the nearest point of the ball. A point exactly on the surface is inside."""
         if self.norm == "linf":
-            radius = torch.as_tensor(self.radius, dtype=x.dtype, device=x.device)
-            return torch.minimum(torch.maximum(x, -radius), radius) if radius.dim() else x.clamp(-radius, radius)
+            return x.clamp(-self.radius, self.radius)  # type: ignore[arg-type]  # both bounds tensors, or neither
         size = self.length(x)
         outside = size > self.radius
         return torch.where(outside, x * (self.radius * _reciprocal(size)), x)
@@ -67,6 +66,6 @@ def length(x: Tensor, norm: Norm, per: Per) -> Tensor:
 
 
 def _reciprocal(size: Tensor) -> Tensor:
-    """1 / size, and 0 with derivative 0 where size is 0."""
-    positive = size > 0
+    """1 / size; 0 with derivative 0 where size is 0, or so small that the derivative would overflow."""
+    positive = size > torch.finfo(size.dtype).tiny ** 0.5
     return torch.where(positive, 1 / torch.where(positive, size, torch.ones_like(size)), torch.zeros_like(size))

@@ -47,11 +47,14 @@ class Hand:
         """(∂F/∂δ^K)(dδ^K/dθ), the part that goes through the clean prediction included."""
         last = {side: delta.detach().requires_grad_() for side, delta in path.deltas[-1].items()}
         v = dict(zip(last, torch.autograd.grad(self.pay(last), list(last.values())), strict=True))
-        clean, shares = self.contest.sweep(path, self.round.target.detach(), v)
-        if clean is None or not self.round.logits.requires_grad:
+        clean, on_x, shares = self.contest.sweep(path, self.round.target.detach(), v)
+        ends = [(self.round.logits, clean), *((self.round.embedded[side], x) for side, x in on_x.items())]
+        open_ends = [(end, share.to(end.dtype)) for end, share in ends if share is not None and end.requires_grad]
+        if not open_ends:
             return shares
+        outputs, cotangents = zip(*open_ends, strict=True)
         through = torch.autograd.grad(
-            self.round.logits, self.contest.parameters, clean, allow_unused=True, retain_graph=True
+            outputs, self.contest.parameters, cotangents, allow_unused=True, retain_graph=True
         )
         return [a if b is None else b if a is None else a + b for a, b in zip(shares, through, strict=True)]
 

@@ -26,8 +26,8 @@ class NoiseFloor:
             return
         if self._last is not None:
             self._judge(*self._last)
-        assert report.start_norm is not None and report.radius is not None
-        self._last = (report.guarded, report.start_norm / report.radius, precision)
+        assert report.start_ratio is not None
+        self._last = (report.guarded, report.start_ratio, precision)
 
     def _judge(self, guarded: Tensor | None, start: Tensor, precision: str) -> None:
         ratio = float(start)

@@ -21,12 +21,12 @@ from ..errors import ModelError
 # compares with double backward.
 VERIFIED = frozenset(
     """
-    Abs AccumulateGrad Add Addmm Alias AsStrided Baddbmm Bmm Cat Clamp ClampMin Clone ConstantPadNd CopySlices
-    Cos Cumsum Div Embedding Erf Exp Expand Gather Gelu Index IndexPut IndexSelect Log LogSoftmax Logaddexp
-    MaskedFill Max Maximum Mean Minimum Mish Mm Mul Mv NativeDropout Neg Permute Pow Reciprocal Relu Repeat Roll
-    Rsqrt SafeSoftmax Scatter Select Sigmoid Silu Sin Slice Softmax Softplus Split SplitWithSizes Sqrt Squeeze
-    Stack Sub Sum T Tanh ToCopy Transpose Tril Triu Unbind UnsafeSplit UnsafeView Unsqueeze Var VarMean View
-    Where Xlogy
+    Abs AccumulateGrad Add Addmm Alias AsStrided Baddbmm BinaryCrossEntropyWithLogits Bmm Cat Clamp ClampMin
+    Clone ConstantPadNd CopySlices Cos Cumsum Div Embedding Erf Exp Expand Gather Gelu Index IndexPut
+    IndexSelect Log LogSoftmax Logaddexp MaskedFill Max Maximum Mean Minimum Mish Mm MseLoss Mul Mv
+    NativeDropout Neg NllLoss Permute Pow Reciprocal Relu Repeat ReshapeAlias Roll Rsqrt SafeSoftmax Scatter
+    Select Sigmoid Silu Sin Slice Softmax Softplus Split SplitWithSizes Sqrt Squeeze Stack Sub Sum T Tanh ToCopy
+    Transpose Tril Triu Unbind UnsafeSplit UnsafeView Unsqueeze Var VarMean View Where Xlogy
     """.split()
 )
 

@@ -25,8 +25,13 @@ class Injection:
         self.sides = dict(sides)
 
     @contextmanager
-    def __call__(self, deltas: Mapping[str, Tensor] | Draw | None = None) -> Iterator[Deltas]:
-        """During the pass inside, add each side's δ; yields what each embedding put out, unperturbed."""
+    def __call__(
+        self, deltas: Mapping[str, Tensor] | Draw | None = None, base: Mapping[str, Tensor] | None = None
+    ) -> Iterator[Deltas]:
+        """During the pass inside, add each side's δ; yields what each embedding put out, unperturbed.
+
+        `base` is what δ is added to instead of the output itself: an earlier pass's output of the same words.
+        """
         seen: Deltas = {}
         fired = dict.fromkeys(self.sides, 0)
         waiting: dict[nn.Module, list[str]] = {}
@@ -37,7 +42,7 @@ class Injection:
             calls = sum(fired[side] for side in waiting[module])
             side = waiting[module][min(calls, len(waiting[module]) - 1)]
             fired[side] += 1
-            seen[side] = output.detach()
+            seen[side] = output
             delta = deltas(side, output.detach()) if callable(deltas) else (deltas or {}).get(side)
             if delta is None:
                 return None
@@ -46,7 +51,8 @@ class Injection:
                     f"the perturbation of side {side!r} has shape {tuple(delta.shape)}, but its embedding puts "
                     f"out {tuple(output.shape)}; give `start` that shape"
                 )
-            return (output.to(delta.dtype) + delta).to(output.dtype)
+            x = output if base is None or side not in base else base[side]
+            return (x.to(delta.dtype) + delta).to(output.dtype)
 
         handles = [module.register_forward_hook(hook) for module in waiting]
         try:

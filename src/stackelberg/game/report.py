@@ -19,6 +19,7 @@ class Report:
     task_loss: Tensor | None = None  # L
     divergence: Tensor | None = None  # Σ ℓ / N, before α
     start_norm: Tensor | None = None  # ‖δ⁰‖₂, mean over sentences and sides
+    start_ratio: Tensor | None = None  # ‖δ⁰‖/ε in the ball's own norm, mean over balls
     final_norm: Tensor | None = None  # ‖δ^K‖₂
     radius: Tensor | None = None  # ε, mean
     surface: Tensor | None = None  # share of balls whose δ^K lies on the surface
@@ -30,13 +31,15 @@ class Report:
         first, last = path.deltas[0], path.deltas[-1]
         self.start_norm = _mean_norm(first.values())
         self.final_norm = _mean_norm(last.values())
-        on_surface, radii = [], []
+        on_surface, radii, ratios = [], [], []
         for side, ball in follower.balls.items():
             real = follower.masks[side].amax((-2, -1) if ball.per == "sentence" else -1, keepdim=True) > 0
             on_surface.append((ball.on_surface(last[side]) & real).sum() / real.sum())
+            ratios.append((ball.length(first[side]) / ball.radius * real).sum() / real.sum())
             radius = torch.as_tensor(ball.radius, dtype=torch.float32, device=real.device)
             radii.append((radius * real).sum() / real.sum())
         self.surface = torch.stack(on_surface).mean()
+        self.start_ratio = torch.stack(ratios).mean()
         self.radius = torch.stack(radii).mean()
         if path.trusted:
             self.guarded = 1 - torch.stack([t.float().mean() for t in path.trusted]).mean()

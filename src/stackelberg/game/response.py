@@ -46,6 +46,7 @@ class Contest:
     core: nn.Module
     parameters: Sequence[nn.Parameter]  # θ, those that are trained
     scale: InnerScale
+    base: Deltas  # x, the embeddings of the perturbed sides: ℓ depends on x + δ alone, so ∂ℓ/∂x = ∂ℓ/∂δ
 
     def gradient(self, payoff: Payoff, deltas: Deltas, clean: Tensor | None) -> tuple[Deltas, Tensor]:
         """g = ∇_δ Σ_i ℓ_i, each sentence its own maximiser: no 1/N ever reaches it. Also who is trusted."""
@@ -71,14 +72,17 @@ class Contest:
             path.deltas.append(delta)
         return path
 
-    def sweep(self, path: Trajectory, clean: Tensor | None, v: Deltas) -> tuple[Tensor | None, list[Tensor | None]]:
-        """Pull v = ∂F/∂δ^K back through the steps: what it becomes on the clean prediction and on θ.
+    def sweep(
+        self, path: Trajectory, clean: Tensor | None, v: Deltas
+    ) -> tuple[Tensor | None, Deltas, list[Tensor | None]]:
+        """Pull v = ∂F/∂δ^K back through the steps: what it becomes on the clean prediction, on x and on θ.
 
         Each step: (1) through the update rule alone, v splits into what bypasses the gradient and u, what
         went through it; (2) one Hessian-vector product in direction u; (3) its θ part is the step's share
-        of the interaction, its δ part joins what bypassed.
+        of the interaction, its δ part is x's share and joins what bypassed.
         """
         clean_share: Tensor | None = None
+        base_share: Deltas = {side: torch.zeros_like(x) for side, x in v.items()}
         shares: list[Tensor | None] = [None] * len(self.parameters)
         v_states: States | None = None
         for k in reversed(range(path.steps)):
@@ -88,9 +92,10 @@ class Contest:
             with torch.enable_grad():
                 G = self._product(path.payoffs[k], path.deltas[k], clean, u)
             v = {side: x + G.deltas[side] for side, x in v.items()}
+            base_share = {side: x + G.deltas[side] for side, x in base_share.items()}
             clean_share = _plus(clean_share, G.clean)
             shares = [_plus(share, new) for share, new in zip(shares, G.parameters, strict=True)]
-        return clean_share, shares
+        return clean_share, base_share, shares
 
     def _product(self, payoff: Payoff, deltas: Deltas, clean: Tensor | None, u: Deltas) -> Gradients:
         try:
@@ -113,12 +118,12 @@ def respond(contest: Contest, start: Deltas, clean: Tensor | None, route: Route)
         path = contest.climb(start, clean)
         return path.deltas[-1], path
     paths: list[Trajectory] = []
-    last = _Response.apply(contest, start, paths, clean, *contest.parameters)  # type: ignore[no-untyped-call]
+    last = _Response.apply(contest, start, paths, clean, *contest.base.values(), *contest.parameters)  # type: ignore[no-untyped-call]
     return dict(zip(start, last, strict=True)), paths[0]
 
 
 class _Response(torch.autograd.Function):
-    """(z, θ) ↦ δ^K by the sweep. θ is an input, so DDP's reducer and gradient accumulation see one gradient."""
+    """(z, x, θ) ↦ δ^K by the sweep. θ is an input, so DDP's reducer and gradient accumulation see one gradient."""
 
     @staticmethod
     def forward(
@@ -133,8 +138,9 @@ class _Response(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Any, ...]:
         v = dict(zip(ctx.path.deltas[-1], cotangents, strict=True))
-        clean_share, shares = ctx.contest.sweep(ctx.path, ctx.clean, v)
-        return None, None, None, clean_share, *shares
+        clean_share, base_share, shares = ctx.contest.sweep(ctx.path, ctx.clean, v)
+        on_x = [base_share[side].to(x.dtype) if x.requires_grad else None for side, x in ctx.contest.base.items()]
+        return None, None, None, clean_share, *on_x, *shares
 
 
 def _unrolled(contest: Contest, start: Deltas, clean: Tensor | None) -> tuple[Deltas, Trajectory]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -52,7 +53,8 @@ class Round:
         self.offset = 0  # how many rows of the step were embedded before
         self.asked_for_interaction = False
         self.report = Report()
-        self._clean: list[tuple[Tensor, Tensor]] = []  # (logits in the graph, what the other passes see)
+        self.base: Deltas = {}  # the clean pass's embeddings, which later passes add δ to
+        self._clean: list[tuple[Tensor, Tensor]] = []  # (in the clean graph, the leaf that other passes see)
 
     def clean(self, needs_target: bool = True) -> None:
         """The clean pass: the task loss, and the logits that ℓ compares with.
@@ -63,7 +65,17 @@ class Round:
         if needs_target and self.conditions.dropout == "off":
             logits = self.answer({}, self.conditions.draw())
         self.logits = logits  # in the graph
-        self.target = self._seen_by_others(logits) if needs_target else logits
+        if needs_target:
+            self.target = self._seen_by_others(logits)
+            # The words are embedded once: what reaches x in a later pass is what reaches δ, so one backward
+            # through the embedding serves all of them, and its large sparse gradient is made once.
+            self.base = {side: self._seen_by_others(x) for side, x in self.embedded.items()}
+
+    def aside(self) -> Round:
+        """The same round on embeddings that are constants, for passes whose gradient on x is taken from δ."""
+        other = copy(self)
+        other.base = {side: x.detach() for side, x in self.base.items()}
+        return other
 
     def open(self, draw: Draw | None) -> Tensor:
         """The step's first pass, the one that goes through the user's own wrapper; on x + δ if `draw` makes one."""
@@ -82,9 +94,9 @@ class Round:
     def task_term(self) -> Tensor:
         """L: the model's own loss, over the normalizer; and, if streamed, what the other passes owe its graph."""
         loss = self.target.new_zeros(()) if self.task_loss is None else self.normalized(self.task_loss)
-        for logits, leaf in self._clean:
+        for x, leaf in self._clean:
             if leaf.grad is not None:
-                loss = loss + _Inject.apply(logits, leaf.grad)  # type: ignore[no-untyped-call]
+                loss = loss + _Inject.apply(x, leaf.grad)  # type: ignore[no-untyped-call]
         return loss
 
     def normalized(self, mean: Tensor) -> Tensor:
@@ -116,7 +128,7 @@ class Round:
 
     def pass_(self, deltas: Deltas, masks: Masks, labelled: bool) -> Outputs:
         """A pass over x + δ."""
-        with self.conditions.perturbed(masks), self.injection(deltas):
+        with self.conditions.perturbed(masks), self.injection(deltas, self.base):
             return self.task.play(self.core, self.batch, labelled)
 
     def answer(self, deltas: Deltas, masks: Masks) -> Tensor:
@@ -162,21 +174,21 @@ class Round:
         """θ: the parameters that are trained."""
         return [p for p in self.core.parameters() if p.requires_grad]
 
-    def _seen_by_others(self, logits: Tensor) -> Tensor:
-        if not self.streamed or not logits.requires_grad:
-            return logits
-        leaf = logits.detach().requires_grad_()
-        self._clean.append((logits, leaf))
+    def _seen_by_others(self, x: Tensor) -> Tensor:
+        if not self.streamed or not x.requires_grad:
+            return x
+        leaf = x.detach().requires_grad_()
+        self._clean.append((x, leaf))
         return leaf
 
 
 class _Inject(torch.autograd.Function):
-    """A zero whose backward hands `cotangent` to `logits` as it is: it was scaled when it was collected."""
+    """A zero whose backward hands `cotangent` to `x` as it is: it was scaled when it was collected."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, cotangent: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, cotangent: Tensor) -> Tensor:
         ctx.cotangent = cotangent
-        return logits.new_zeros(())
+        return torch.zeros((), dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:

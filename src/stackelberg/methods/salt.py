@@ -58,13 +58,16 @@ class AdversarialGame(Regularizing, Climbing):
         """The follower's problem on this batch, after the clean pass."""
         spaces = self.space(round)
         working = round.conditions.precision
+        # Only autograd through all unrolled steps needs the follower's own passes tied to x.
+        inner = round if self.route() == "exact" else round.aside()
         contest = Contest(
             self.follower(spaces),
-            payoff=lambda: self.follower_payoff(round),
+            payoff=lambda: self.follower_payoff(inner),
             product=self.product_for(working),
             core=round.core,
             parameters=round.parameters(),
             scale=self._scales.setdefault(working, InnerScale.at(working, round.conditions.device)),
+            base={side: round.base[side] for side in spaces},
         )
         pay = self.payoff(round)
         return Hand(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from ...errors import SettingError, one_of
@@ -89,18 +90,26 @@ class Perturbing(Game):
     def space_of(self, round: Round, side: str, x: Tensor) -> Space:
         """One side's space; `x` is what its embedding put out, (B, L, d)."""
         mask = perturbable(round, side, x, self.exclude_tokens, self.perturb_prompt)
-        x = x.to(mask.dtype) * mask
+        x = x.detach().to(mask.dtype) * mask
         tokens = mask.sum((1, 2), keepdim=True).clamp_min(1) if self.per == "sentence" else 1
         coordinates = tokens * x.shape[-1] if self.norm == "l2" else 1  # how many share one unit of the norm
         unit = length(x, self.norm, self.per) if self.relative else 1.0
         ball = Ball(self.radius * unit, self.norm, self.per)
         if self.init_std is None:
-            deviation = self.init_radius * self.radius * unit / coordinates**0.5
+            deviation = self.init_radius * self.radius * unit / self._expected_norm(tokens * x.shape[-1])
         else:
             deviation = self.init_std * (
                 length(x, "l2", self.per) / (tokens * x.shape[-1]) ** 0.5 if self.relative else 1
             )
         return Space(mask, ball, unit, coordinates, deviation)
+
+    def _expected_norm(self, coordinates: int | Tensor) -> float | Tensor:
+        """The norm of that many independent coordinates of deviation 1, to a few per cent."""
+        if self.norm == "l2":
+            return coordinates**0.5
+        if self.start_noise == "uniform":
+            return 3**0.5
+        return (2 * torch.log(2 * torch.as_tensor(coordinates))) ** 0.5
 
     def start(self, round: Round, spaces: dict[str, Space]) -> Deltas:
         """δ⁰ of every perturbed side, masked but not projected; a given one as it is."""
