@@ -10,6 +10,7 @@ and beside it what else can go wrong: the ascent direction, the share of guarded
 from __future__ import annotations
 
 import argparse
+import copy
 import csv
 import json
 import math
@@ -93,6 +94,7 @@ def main() -> None:
     model.get_input_embeddings().weight.requires_grad_(not args.freeze_embeddings)
 
     short = [pair for pair in pairs if len(tokenizer(*pair[:2])["input_ids"]) <= args.max_tokens][: args.sentences]
+    reference = copy.deepcopy(model).double()
     batches = [encode(tokenizer, [pair], names, device) for pair in short]
     results: dict[str, Any] = {
         "model": args.model.name,
@@ -115,7 +117,7 @@ def main() -> None:
                             game = SALT(steps=steps, init_radius=radius, seed=seed, product=product)
                             game.clock.step = number  # another start for every sentence
                             with autocast(precision, device):
-                                measured.append(asdict(game.fidelity(model, batch)))
+                                measured.append(asdict(game.fidelity(model, batch, reference=reference)))
                     row = summarise(measured)
                     results["rows"].append(
                         {"precision": precision, "product": product, "steps": steps, "radius": radius, **row}

@@ -141,12 +141,12 @@ class Spy:
         self.passes: list[dict[str, Tensor]] = []
         original = Injection.__call__
 
-        def watched(injection: Injection, deltas: Any = None) -> Any:
+        def watched(injection: Injection, deltas: Any = None, base: Any = None) -> Any:
             note: dict[str, Tensor] = {}
             self.passes.append(note)
             if not callable(deltas):
                 note.update({side: delta.detach() for side, delta in (deltas or {}).items()})
-                return original(injection, deltas)
+                return original(injection, deltas, base)
 
             def draw(side: str, x: Tensor) -> Tensor | None:
                 delta = deltas(side, x)
@@ -154,7 +154,7 @@ class Spy:
                     note[side] = delta.detach()
                 return cast(Tensor | None, delta)
 
-            return original(injection, draw)
+            return original(injection, draw, base)
 
         monkeypatch.setattr(Injection, "__call__", watched)
 

@@ -27,6 +27,8 @@ from helping import error, flat
 from pairwise import Case, cross, pairs, pairwise
 from stackelberg import R3F, SALT, SMART, VAT, Adv, FreeLB, Game, Plain, SALTAdv, SettingError, Task
 
+pytestmark = pytest.mark.filterwarnings("ignore:the start noise")  # large on purpose, to reach the surface
+
 DOUBLE = torch.float64
 KINDS = {
     "classification": "bert",
@@ -41,7 +43,7 @@ ROUTES: dict[str, dict[str, Any]] = {
     "differences": {"product": "differences", "radius_of_differences": 3e-6},
     "exact": {"gradient": "exact"},
 }
-TOLERANCES = {"double_backward": 1e-6, "forward_over_reverse": 1e-6, "differences": 1e-5, "exact": 1e-6}
+TOLERANCES = {"double_backward": 1e-8, "forward_over_reverse": 1e-8, "differences": 1e-5, "exact": 1e-8}
 PAYOFFS: dict[str, Callable[..., Tensor]] = {
     "kl": naive.kl,
     "symmetric_kl": naive.symmetric_kl,
@@ -222,11 +224,11 @@ def test_every_route_computes_the_gradient_of_the_paper(case: Case) -> None:
         assert error(gradient, total) < TOLERANCES[route], route
     value, gradient = place.play(SALT(divergence=divergence, **game), "backward", start=start)
     assert value == pytest.approx(objective.value.item(), rel=1e-9), "streamed"
-    assert error(gradient, total) < 1e-6, "streamed"
+    assert error(gradient, total) < 1e-8, "streamed"
     for vat in (VAT(divergence=divergence, **game), SALT(divergence=divergence, gradient="none", **game)):
         value, gradient = place.play(vat, start=start)
         assert value == pytest.approx(objective.value.item(), rel=1e-9), vat
-        assert error(gradient, leader) < 1e-6, vat
+        assert error(gradient, leader) < 1e-8, vat
 
 
 def test_the_sample_meets_every_pair() -> None:
@@ -452,7 +454,7 @@ def test_salt_adv_is_the_same_game_on_the_labels(kind: str, ascent: str) -> None
         value, gradient = place.play(salt_adv, form, start=place.start(std))
         assert value == pytest.approx(objective.value.item(), rel=1e-9), (route, form)
         expected = leader if route == "none" else total
-        assert error(gradient, expected) < TOLERANCES.get(route, 1e-6), (route, form)
+        assert error(gradient, expected) < TOLERANCES.get(route, 1e-8), (route, form)
 
 
 @pytest.mark.parametrize("kind", KINDS)

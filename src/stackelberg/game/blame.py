@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction
 
 # How PyTorch says that a backward pass cannot itself be differentiated.
-_MARKS = ("is not implemented", "once_differentiable", "double backward", "does not support higher order")
+_MARKS = ("is not implemented", "once_differentiable", "double backward", "not support higher order")
 
 
 def lacks_second_derivative(error: RuntimeError) -> bool:
@@ -17,24 +18,51 @@ def lacks_second_derivative(error: RuntimeError) -> bool:
     return any(mark in str(error) for mark in _MARKS)
 
 
+def slopes(value: Tensor, inputs: list[Tensor]) -> list[Tensor]:
+    """∇ value with a graph, refusing operations written in Python whose gradient would be a constant in it.
+
+    Autograd itself says nothing there: the second derivative through them is silently left out.
+    """
+    constant: list[str] = []
+    handles = []
+    for node in nodes(value):
+        if isinstance(node, BackwardCFunction):
+
+            def look(found: tuple[Any, ...], _: tuple[Any, ...], name: str = type(node).__name__) -> None:
+                tensors = [g for g in found if isinstance(g, Tensor) and g.is_floating_point()]
+                if any(g.grad_fn is None or g.grad_fn.name() == "torch::autograd::Error" for g in tensors):
+                    constant.append(name)
+
+            handles.append(node.register_hook(look))
+    try:
+        found = torch.autograd.grad(value, inputs, create_graph=True)
+    finally:
+        for handle in handles:
+            handle.remove()
+    if constant:
+        raise RuntimeError(f"{constant[0]} does not support higher order gradients")
+    return list(found)
+
+
+def nodes(value: Tensor) -> set[Any]:
+    """Every autograd node on the way to `value`."""
+    seen: set[Any] = set()
+    waiting: list[Any] = [value.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            waiting.extend(parent for parent, _ in node.next_functions)
+    return seen
+
+
 def culprit(core: nn.Module, run: Callable[[], object]) -> str:
     """The innermost module that cannot be differentiated twice in the passes that `run` makes, by its path."""
     paths = {module: path or type(core).__name__ for path, module in core.named_modules()}
-    found: list[str] = []
-    trying = False
+    calls: list[tuple[nn.Module, tuple[Any, ...], dict[str, Any]]] = []  # children before their parents
 
     def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> None:
-        nonlocal trying
-        if found or trying:  # children are tried before their parents; the first to fail is the innermost
-            return
-        trying = True
-        try:
-            _differentiate_twice(module, args, kwargs)
-        except RuntimeError as error:
-            if lacks_second_derivative(error):
-                found.append(f"{paths[module]} ({type(module).__name__})")
-        finally:
-            trying = False
+        calls.append((module, args, kwargs))
 
     handles = [module.register_forward_hook(hook, with_kwargs=True) for module in paths]
     try:
@@ -42,7 +70,13 @@ def culprit(core: nn.Module, run: Callable[[], object]) -> str:
     finally:
         for handle in handles:
             handle.remove()
-    return found[0] if found else type(core).__name__
+    for module, args, kwargs in calls:
+        try:
+            _differentiate_twice(module, args, kwargs)
+        except RuntimeError as error:
+            if lacks_second_derivative(error):
+                return f"{paths[module]} ({type(module).__name__})"
+    return type(core).__name__
 
 
 def _differentiate_twice(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -59,7 +93,7 @@ def _differentiate_twice(module: nn.Module, args: tuple[Any, ...], kwargs: Mappi
         output = output[0]
     if not (isinstance(output, Tensor) and output.requires_grad and leaves):
         return
-    first = torch.autograd.grad(output.float().square().sum(), leaves, create_graph=True, allow_unused=True)
-    slopes = [g.float().square().sum() for g in first if g is not None and g.requires_grad]
-    if slopes:
-        torch.autograd.grad(torch.stack(slopes).sum(), leaves, allow_unused=True)
+    first = slopes(output.float().square().sum() + 0 * torch.stack([x.sum() for x in leaves]).sum(), leaves)
+    squares = [g.float().square().sum() for g in first if g.requires_grad]
+    if squares:
+        torch.autograd.grad(torch.stack(squares).sum(), leaves, allow_unused=True)

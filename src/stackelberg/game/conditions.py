@@ -126,10 +126,25 @@ def _twice_differentiable(core: nn.Module) -> Iterator[None]:
         for module in core.modules():
             function = module.__dict__.get("_gradient_checkpointing_func")
             if function is not None:  # what is recomputed in the backward pass must run the same kernel
-                module.__dict__["_gradient_checkpointing_func"] = partial(function, context_fn=_math_recomputation)
+                module.__dict__["_gradient_checkpointing_func"] = partial(function, context_fn=math_recomputation)
                 stack.callback(setattr, module, "_gradient_checkpointing_func", function)
         yield
 
 
-def _math_recomputation() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    return nullcontext(), sdpa_kernel(SDPBackend.MATH)
+class _MathAttention:
+    """`sdpa_kernel(MATH)` that can be entered again, as a recomputation that is differentiated twice does."""
+
+    def __init__(self) -> None:
+        self._open: list[AbstractContextManager[Any]] = []
+
+    def __enter__(self) -> None:
+        self._open.append(sdpa_kernel(SDPBackend.MATH))
+        self._open[-1].__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._open.pop().__exit__(*error)
+
+
+def math_recomputation() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+    """The contexts of a checkpoint's forward pass and of its recomputation."""
+    return nullcontext(), _MathAttention()

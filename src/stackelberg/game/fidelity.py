@@ -81,16 +81,20 @@ class Hand:
         return along, own
 
 
-def measure(deal: Callable[[nn.Module, Mapping[str, Tensor] | None], Hand], core: nn.Module) -> Fidelity:
+def measure(
+    deal: Callable[[nn.Module, Mapping[str, Tensor] | None], Hand], core: nn.Module, reference: nn.Module | None
+) -> Fidelity:
     """Deal one batch to a model and to its float64 copy, without dropout, and compare what comes of it."""
-    modes = [(module, module.training) for module in core.modules()]
+    reference = copy.deepcopy(core).double() if reference is None else reference
+    modes = [(module, module.training) for module in (*core.modules(), *reference.modules())]
     core.eval()
+    reference.eval()
     try:
         working = deal(core, None)
         path = working.contest.climb(working.start, working.round.target)
         mine, paid = working.interaction(path), working.pay(path.deltas[-1])
         with torch.autocast(working.round.conditions.device.type, enabled=False):
-            exact = deal(copy.deepcopy(core).double(), working.start)
+            exact = deal(reference, working.start)
             along, own_gradients = exact.retrace(path, own_gradients=False)
             own_path, _ = exact.retrace(path, own_gradients=True)
             same, own, leader = exact.interaction(along), exact.interaction(own_path), exact.leader(along)

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from ..errors import ModelError
+from .blame import nodes
 
 # Names of autograd nodes, without "Backward0", whose forward-over-reverse product tests/test_forward_mode.py
 # compares with double backward.
@@ -81,16 +82,7 @@ def refuse_unverified(value: Tensor) -> None:
 
 def _operations(value: Tensor) -> set[str]:
     """The names of all autograd nodes on the way to `value`."""
-    met: set[str] = set()
-    seen: set[Any] = set()
-    waiting = [value.grad_fn]
-    while waiting:
-        node = waiting.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            met.add(node.name())
-            waiting.extend(parent for parent, _ in node.next_functions)
-    return met
+    return {node.name() for node in nodes(value)}
 
 
 def _operation(node: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, NamedTuple
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
@@ -53,6 +54,7 @@ class Game(ABC):
 
     seed: int = 0
     task: Task | None = None
+    _core: ref[nn.Module] | None = field(default=None, init=False, repr=False)  # the model last played with
     clock: Clock = field(default_factory=Clock, init=False, repr=False)
     report: Report | None = field(default=None, init=False, repr=False)  # of the last call
 
@@ -66,10 +68,16 @@ class Game(ABC):
         """Check the settings; every group of settings adds its own checks."""
         if not isinstance(self.seed, int):
             raise SettingError(f"seed={self.seed!r} should be a whole number")
+        if self.task is not None and not isinstance(self.task, Task):
+            raise SettingError(f"task={self.task!r} should be a stackelberg.Task")
 
     @abstractmethod
     def play(self, round: Round) -> Play:
         """Yield the terms of the objective on one batch, the task's own last."""
+
+    def check(self, round: Round) -> None:
+        """Refuse, before any pass, a batch that the method cannot be played on."""
+        return
 
     @property
     def replays_per_batch(self) -> int:
@@ -85,6 +93,11 @@ class Game(ABC):
     def dropout_policy(self) -> Dropout:
         """What the passes of a step have in common; see `conditions.py`."""
         return "shared"
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether the clean pass is run again in the backward pass instead of being kept."""
+        return False
 
     def is_on(self) -> bool:
         """Whether the method has begun; before, it is the plain loss."""
@@ -158,6 +171,8 @@ class Game(ABC):
         parts: list[Tensor] = []
 
         def differentiate(term: Term) -> Deltas | None:
+            if not parts and round.task_loss is not None:
+                flag.show(round.task_loss)
             flag.show(term.value)
             if term.value.device.type != "cuda":
                 flag.raise_now()  # before the gradients of earlier micro-batches are spoilt
@@ -193,6 +208,9 @@ class Game(ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint must hold for a run to go on as if it had not been interrupted."""
+        core = self._core() if self._core else None
+        if core is not None and self.clock.notice(core.parameters()):  # a step since the last call
+            self.on_step()
         return {"clock": self.clock.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -221,7 +239,11 @@ class Game(ABC):
         )
         if playing and self.clock.notice(round.core.parameters()):
             self.on_step()
+        self._core = ref(round.core)
+        round.recompute = self.recomputes
         round.start, round.index, round.offset = start, index, self.clock.seen
+        if playing:
+            self.check(round)
         return round
 
     def _drive(self, round: Round, handle: Callable[[Term], Deltas | None]) -> None:
@@ -238,11 +260,9 @@ class Game(ABC):
                 "the model is in evaluation mode, so the game gives its plain loss; call model.train() to play",
                 stacklevel=3,
             )
+        round.need_labels("they make the plain loss")
         round.clean(needs_target=False)
-        loss = round.task_term()
-        if round.task_loss is None:
-            raise ModelError("the batch has no labels, so there is no plain loss to evaluate; add labels")
-        return loss
+        return round.task_term()
 
     def _file(self, round: Round, objective: Tensor) -> Report:
         self.clock.seen += max((len(x) for x in round.embedded.values()), default=0)
@@ -253,5 +273,6 @@ class Game(ABC):
 
 
 def _plain(round: Round) -> Play:
+    round.need_labels("they make the plain loss, which the method is until its start_step")
     round.clean(needs_target=False)
     yield Term(round.task_term())

@@ -60,6 +60,7 @@ def _kind(model: Any, batch: Batch) -> Kind:
 class HuggingFaceTask(Task):
     """A `Task` read off a Hugging Face model."""
 
+    classes: int | None = None  # of the labels, where they are classes
     encoder_decoder: bool = False
     multiple_choice: bool = False
 
@@ -68,13 +69,20 @@ class HuggingFaceTask(Task):
         """Describe `model`, refusing by name what cannot be played with."""
         if not isinstance(batch, Mapping):
             raise ModelError(f"a Hugging Face batch is a mapping of tensors, not {type(batch).__name__}")
-        core: Any = bare(model)
+        core = bare(model)
+        kind, name = _kind(core, batch), type(core).__name__
+        classes = None
+        if (kind == "classification" and "SequenceClassification" in name) or "TokenClassification" in name:
+            classes = core.config.num_labels
+        elif kind in ("tokens", "shifted_tokens"):
+            classes = core.config.get_text_config().vocab_size
         return cls(
-            _kind(core, batch),
+            kind,
+            classes=classes,
             logits=_missing,
             loss=_missing,
             encoder_decoder=bool(core.config.is_encoder_decoder),
-            multiple_choice="MultipleChoice" in type(core).__name__,
+            multiple_choice="MultipleChoice" in name,
         )
 
     def labelled(self, batch: Batch) -> bool:
@@ -84,26 +92,20 @@ class HuggingFaceTask(Task):
     def play(self, model: nn.Module, batch: Batch, labelled: bool) -> Outputs:
         """One forward pass. Without labels the loss is not computed, only the logits."""
         inputs = dict(batch) if labelled else self._unlabelled(model, batch)
-        if labelled and self.kind in ("classification", "tokens", "shifted_tokens"):
-            self._check_labels(model, batch["labels"])
+        if labelled and self.classes is not None and batch["labels"].device.type == "cpu":
+            refuse_bad_labels(batch["labels"], self.classes)
         outputs = model(**inputs)
+        logits: Tensor | None
         if self.kind == "span":
             logits = self._span_logits(outputs, batch)
         else:
-            logits = outputs["logits"] if isinstance(outputs, Mapping) else outputs.logits
+            logits = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", None)
         if logits is None:
             raise ModelError(
                 f"{type(bare(model)).__name__} returned no logits (a fused loss such as Liger's does that), and "
                 "the divergence needs them; switch the fused linear cross-entropy off"
             )
         return Outputs(outputs.loss if labelled else None, logits)
-
-    def _check_labels(self, model: nn.Module, labels: Tensor) -> None:
-        if labels.device.type != "cpu" or self.multiple_choice:
-            return
-        config: Any = bare(model).config
-        by_label = self.kind == "classification" or "TokenClassification" in type(bare(model)).__name__
-        refuse_bad_labels(labels, config.num_labels if by_label else config.get_text_config().vocab_size)
 
     def _unlabelled(self, model: nn.Module, batch: Batch) -> dict[str, Any]:
         """The batch without labels; an encoder–decoder's inputs that it would derive from them are kept."""
@@ -210,7 +212,8 @@ def refuse_packed(batch: Batch, per: str) -> None:
     position_ids = batch.get("position_ids")
     if not keys and position_ids is not None and position_ids.dim() == 2 and position_ids.shape[1] > 1:
         steps = position_ids[:, 1:] - position_ids[:, :-1]
-        inside = steps if batch.get("attention_mask") is None else steps[batch["attention_mask"][:, 1:] != 0]
+        mask = batch.get("attention_mask")
+        inside = steps if mask is None else steps[(mask[:, 1:] != 0) & (mask[:, :-1] != 0)]
         keys = ["position_ids"] if bool((inside < 0).any()) else []
     if keys:
         raise ModelError(

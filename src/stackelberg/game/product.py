@@ -5,7 +5,7 @@ signature, so that everything about differentiating twice stays in this file.
 
 | product | needs | faithful in |
 |---|---|---|
-| `double_backward` | attention with a second derivative | every precision |
+| `DoubleBackward` | attention with a second derivative | every precision |
 | `ForwardOverReverse` | a verified forward-mode rule for every operation | every precision |
 | `Differences` | first derivatives only: any kernel | float64, and float32 with care |
 """
@@ -20,7 +20,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from .blame import lacks_second_derivative
+from .blame import lacks_second_derivative, slopes
 from .forward_mode import decomposed_layer_norm, refuse_unverified
 from .injection import Deltas
 from .payoff import Payoff
@@ -54,19 +54,31 @@ class Product(Protocol):
         """The product."""
 
 
-def double_backward(
-    payoff: Payoff,
-    deltas: Deltas,
-    clean: Tensor | None,
-    u: Deltas,
-    parameters: Sequence[nn.Parameter],
-    scale: float | Tensor,
-) -> Gradients:
+@dataclass
+class DoubleBackward:
     """Differentiate ∇_δ ℓ once more. One step's graph lives at a time and is freed here."""
-    deltas, clean = _leaves(deltas, clean)
-    g = torch.autograd.grad(payoff(deltas, clean).sum() * scale, list(deltas.values()), create_graph=True)
-    directional, unit = _along(g, u)
-    return _differentiate(directional, deltas, clean, parameters, unit / scale)
+
+    examined: set[int] = field(default_factory=set)  # models (by their first parameter) whose operations all can
+
+    def __call__(
+        self,
+        payoff: Payoff,
+        deltas: Deltas,
+        clean: Tensor | None,
+        u: Deltas,
+        parameters: Sequence[nn.Parameter],
+        scale: float | Tensor,
+    ) -> Gradients:
+        """A backward pass with a graph, and one through it."""
+        deltas, clean = _leaves(deltas, clean)
+        value, inputs, model = payoff(deltas, clean).sum() * scale, list(deltas.values()), _model(parameters)
+        if model in self.examined:
+            g = torch.autograd.grad(value, inputs, create_graph=True)
+        else:
+            g = tuple(slopes(value, inputs))
+            self.examined.add(model)
+        directional, unit = _along(g, u)
+        return _differentiate(directional, deltas, clean, parameters, unit / scale)
 
 
 @dataclass
@@ -92,7 +104,7 @@ class ForwardOverReverse:
             return payoff(dict(zip(sides, values, strict=True)), clean).sum() * scale
 
         with decomposed_layer_norm():
-            model = id(parameters[0]) if parameters else 0
+            model = _model(parameters)
             if model not in self.verified:
                 refuse_unverified(along(*deltas.values()))
                 self.verified.add(model)
@@ -135,6 +147,10 @@ class Differences:
             total = part if total is None else _add(total, part)
         assert total is not None
         return total
+
+
+def _model(parameters: Sequence[nn.Parameter]) -> int:
+    return id(parameters[0]) if parameters else 0
 
 
 def _leaves(deltas: Deltas, clean: Tensor | None) -> tuple[Deltas, Tensor | None]:
@@ -188,11 +204,12 @@ def _add(a: Gradients, b: Gradients) -> Gradients:
 
 @dataclass
 class Automatic:
-    """`double_backward`, faithful in every precision, until the model turns out to have no second derivative."""
+    """`DoubleBackward`, faithful in every precision, until the model turns out to have no second derivative."""
 
     differences: Differences
     precision: str
     second_derivative: bool = True
+    faithful: DoubleBackward = field(default_factory=DoubleBackward)
 
     def __call__(
         self,
@@ -206,7 +223,7 @@ class Automatic:
         """The product, by the best way there is."""
         if self.second_derivative:
             try:
-                return double_backward(payoff, deltas, clean, u, parameters, scale)
+                return self.faithful(payoff, deltas, clean, u, parameters, scale)
             except RuntimeError as error:
                 if not lacks_second_derivative(error):
                     raise
@@ -231,7 +248,7 @@ def build(name: ProductName, radius: float, precision: str) -> Product:
             stacklevel=2,
         )
     if name == "double_backward":
-        return double_backward
+        return DoubleBackward()
     if name == "forward_over_reverse":
         return ForwardOverReverse()
     return Differences(radius) if name == "differences" else Automatic(Differences(radius), precision)

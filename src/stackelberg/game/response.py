@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from ..errors import ModelError
-from .blame import culprit, lacks_second_derivative
+from .blame import culprit, lacks_second_derivative, slopes
 from .follower import Follower, States, Trajectory
 from .injection import Deltas
 from .payoff import Payoff
@@ -151,7 +151,7 @@ def _unrolled(contest: Contest, start: Deltas, clean: Tensor | None) -> tuple[De
     for k in range(contest.follower.steps):
         payoff = contest.payoff()
         value = payoff(deltas, clean).sum() * contest.scale.value
-        found = torch.autograd.grad(value, list(deltas.values()), create_graph=True)
+        found = slopes(value, list(deltas.values()))
         g = {side: x / contest.scale.value for side, x in zip(deltas, found, strict=True)}
         path.remember(payoff, g, states, torch.ones(len(found[0]), dtype=torch.bool, device=value.device))
         deltas, states = contest.follower.move(k, deltas, g, states)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from functools import partial
 from typing import Any
@@ -10,9 +10,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint, noop_context_fn
 
-from ..errors import ModelError
-from .conditions import Conditions, Dropout, Masks
+from ..errors import ModelError, SettingError
+from .conditions import Conditions, Dropout, Masks, math_recomputation
 from .divergence import per_sentence
 from .huggingface import HuggingFaceTask, describes_itself
 from .injection import Deltas, Draw, Injection
@@ -51,6 +52,7 @@ class Round:
         self.start: Tensor | Mapping[str, Tensor] | None = None  # δ⁰, where it was given
         self.index: Tensor | None = None  # each example's number within the step, where it was given
         self.offset = 0  # how many rows of the step were embedded before
+        self.recompute = False
         self.asked_for_interaction = False
         self.report = Report()
         self.base: Deltas = {}  # the clean pass's embeddings, which later passes add δ to
@@ -79,10 +81,11 @@ class Round:
 
     def open(self, draw: Draw | None) -> Tensor:
         """The step's first pass, the one that goes through the user's own wrapper; on x + δ if `draw` makes one."""
+        wrapped = isinstance(self.model, nn.parallel.DistributedDataParallel)
+        model = self.core if self.conditions.second_derivative and not wrapped else self.model
+        play = partial(self.task.play, model, self.batch, self.task.labelled(self.batch))
         with self.conditions.clean(), self.injection(draw) as self.embedded:
-            model = self.core if self.conditions.second_derivative else self.model
-            model = self.model if isinstance(self.model, nn.parallel.DistributedDataParallel) else model
-            outputs = self.task.play(model, self.batch, self.task.labelled(self.batch))
+            outputs = self._recomputed(play) if self.recompute and draw is None else play()
         logits = outputs.logits.float() if outputs.logits.dtype.itemsize == 2 else outputs.logits
         with torch.no_grad():
             self.row_mask = self.task.rows(logits, self.batch)[1]
@@ -103,7 +106,7 @@ class Round:
         """A mean over this batch as its share of the mean over the whole step."""
         if self.normalizer is None:
             return mean  # untouched, so that `plain` is the stock training step to the last bit
-        return mean * (self.count / self.denominator(sentences=False))
+        return mean * self.count / self.denominator(sentences=False)
 
     def denominator(self, sentences: bool) -> float | Tensor:
         """N: of the task loss's own unit, or of sentences; this batch's unless it was given."""
@@ -159,8 +162,6 @@ class Round:
 
     def label_loss(self) -> LabelPayoff:
         """ℓ = the task loss at x + δ, under dropout masks drawn now."""
-        if not self.task.labelled(self.batch):
-            raise ModelError("this method's adversary climbs on the label loss, but the batch has no labels; add them")
         masks = self.conditions.draw()
         return LabelPayoff(lambda deltas: self.mean_label_loss(deltas, masks) * self.count)
 
@@ -170,9 +171,23 @@ class Round:
         assert loss is not None
         return loss
 
+    def need_labels(self, what: str) -> None:
+        """Refuse a batch without labels, saying what they are needed for."""
+        if not self.task.labelled(self.batch):
+            raise ModelError(f"the batch has no labels, and {what}; add them")
+
     def parameters(self) -> list[nn.Parameter]:
         """θ: the parameters that are trained."""
         return [p for p in self.core.parameters() if p.requires_grad]
+
+    def _recomputed(self, play: Callable[[], Outputs]) -> Outputs:
+        if isinstance(self.model, nn.parallel.DistributedDataParallel):
+            raise SettingError("recompute=True would run DDP's forward twice in a step; use gradient checkpointing")
+        twice = self.conditions.second_derivative
+        outputs: Outputs = checkpoint(
+            play, use_reentrant=False, context_fn=math_recomputation if twice else noop_context_fn
+        )
+        return outputs
 
     def _seen_by_others(self, x: Tensor) -> Tensor:
         if not self.streamed or not x.requires_grad:

@@ -78,7 +78,7 @@ class Task:
         """The embedding module of every side that can be perturbed."""
         if self.embeddings is None:
             return {"source": find_embedding(model)}
-        modules = dict(model.named_modules())
+        modules = dict(model.named_modules(remove_duplicate=False))
         found: dict[str, nn.Module] = {}
         for side, module in self.embeddings.items():
             if isinstance(module, str) and module not in modules:

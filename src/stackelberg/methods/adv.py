@@ -22,6 +22,11 @@ class Adv(AdversarialGame):
 
     start_noise: NoiseName = "zero"
 
+    def check(self, round: Round) -> None:
+        """Labels."""
+        super().check(round)
+        round.need_labels("this method's adversary climbs on the label loss")
+
     def payoff(self, round: Round) -> Payoff:
         """ℓ = the task loss at x + δ."""
         return round.label_loss()

@@ -11,20 +11,21 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..errors import ModelError, one_of
+from ..errors import one_of
 from ..game.ascent import build
 from ..game.game import Play, Term
 from ..game.injection import Deltas
 from ..game.round import Round
 from ..game.settings.checks import number, whole
 from ..game.settings.perturbing import Perturbing
+from ..game.settings.regularizing import Scheduled
 from ..game.space import Space
 
 T = TypeVar("T")
 
 
 @dataclass(kw_only=True, eq=False)
-class FreeAT(Perturbing):
+class FreeAT(Scheduled, Perturbing):
     """F = L(x + δ). The one backward pass that updates θ also moves δ, and each batch is replayed m times.
 
     δ is carried over from replay to replay and from batch to batch, cropped or padded to the next one's length,
@@ -57,12 +58,14 @@ class FreeAT(Perturbing):
         """m."""
         return self.replays
 
+    def check(self, round: Round) -> None:
+        """Labels."""
+        super().check(round)
+        round.need_labels("FreeAT trains on the label loss")
+
     def play(self, round: Round) -> Play:
         """One pass, over x + δ."""
-        if not round.task.labelled(round.batch):
-            raise ModelError("FreeAT trains on the label loss, but the batch has no labels; add them")
         round.open(partial(self._draw, round))
-        self.space(round)  # refuses sides that the model does not have
         yield Term(round.task_term())
 
     def _draw(self, round: Round, side: str, x: Tensor) -> Tensor | None:

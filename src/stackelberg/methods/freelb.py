@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..errors import ModelError, one_of
+from ..errors import one_of
 from ..game.game import Play, Term
 from ..game.injection import Deltas
 from ..game.noise import NoiseName
@@ -45,6 +45,12 @@ class FreeLB(Diverging, Climbing):
         whole("steps", self.steps, 1)
         one_of("form", self.form, ("original", "regularized"))
 
+    def check(self, round: Round) -> None:
+        """Labels, for the original form."""
+        super().check(round)
+        if self.form == "original":
+            round.need_labels("FreeLB trains on the label loss unless form='regularized'")
+
     def play(self, round: Round) -> Play:
         """K passes, each giving a gradient on θ and, but for the last, one that moves δ."""
         original = self.form == "original"
@@ -76,8 +82,6 @@ class FreeLB(Diverging, Climbing):
 
     def _open(self, round: Round) -> tuple[Deltas, dict[str, Space]]:
         """No clean pass: the first one already runs at δ₀, drawn where its embedding shows its shape."""
-        if not round.task.labelled(round.batch):
-            raise ModelError("FreeLB trains on the label loss, but the batch has no labels; use form='regularized'")
         deltas: Deltas = {}
         spaces: dict[str, Space] = {}
 
@@ -89,5 +93,4 @@ class FreeLB(Diverging, Climbing):
             return deltas[side]
 
         round.open(draw)
-        self.space(round)  # refuses sides that the model does not have
         return deltas, spaces

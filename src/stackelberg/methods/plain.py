@@ -15,6 +15,10 @@ class Plain(Game):
 
     name: ClassVar[str] = "plain"
 
+    def check(self, round: Round) -> None:
+        """Labels."""
+        round.need_labels("the plain loss is made of them")
+
     def play(self, round: Round) -> Play:
         """One ordinary training pass."""
         round.clean(needs_target=False)

@@ -16,7 +16,7 @@ from ..game.floor import NoiseFloor
 from ..game.game import Play, Term
 from ..game.payoff import Payoff
 from ..game.precision import InnerScale
-from ..game.product import Product, double_backward
+from ..game.product import DoubleBackward, Product
 from ..game.response import Contest, Route, respond
 from ..game.round import Round, unwrap
 from ..game.settings.climbing import Anticipating, Climbing
@@ -48,7 +48,8 @@ class AdversarialGame(Regularizing, Climbing):
         hand = self.hand(round)
         delta, path = respond(hand.contest, hand.start, round.target, self.route())
         round.report.describe(hand.contest.follower, path)
-        self._floor.look(round.report, round.conditions.precision)
+        if round.start is None:
+            self._floor.look(round.report, round.conditions.precision)
         if round.asked_for_interaction and self.route() == "sweep":
             round.report.interaction_norm = size(hand.interaction(path))
         yield Term(self.regularizer(round, self.payoff(round)(self.amplified(delta), round.target)))
@@ -83,7 +84,7 @@ class AdversarialGame(Regularizing, Climbing):
 
     def product_for(self, working: str) -> Product:
         """The sweep's product, where there is a sweep."""
-        return double_backward
+        return DoubleBackward()
 
     def amplified(self, response: dict[str, Tensor]) -> dict[str, Tensor]:
         """The response with its derivative multiplied, where only some steps take it."""
@@ -131,9 +132,17 @@ class SALT(Anticipating, VirtualGame):
     name: ClassVar[str] = "salt"
 
     def fidelity(
-        self, model: nn.Module, batch: Batch, *, start: Tensor | Mapping[str, Tensor] | None = None
+        self,
+        model: nn.Module,
+        batch: Batch,
+        *,
+        start: Tensor | Mapping[str, Tensor] | None = None,
+        reference: nn.Module | None = None,
     ) -> Fidelity:
-        """How well the current precision computes the interaction term on this batch, against float64."""
+        """How well the current precision computes the interaction term on this batch, against float64.
+
+        `reference` is a float64 copy of the model, for a caller who measures many batches; made here if left out.
+        """
         if self.steps == 0:
             raise SettingError("steps=0 has no interaction term to measure the fidelity of; use at least 1")
 
@@ -146,4 +155,4 @@ class SALT(Anticipating, VirtualGame):
             round.clean()
             return self.hand(round)
 
-        return measure(deal, unwrap(model, self.second_derivative))
+        return measure(deal, unwrap(model, self.second_derivative), reference)

@@ -17,6 +17,11 @@ class SALTAdv(Anticipating, AdversarialGame):
 
     name: ClassVar[str] = "salt-adv"
 
+    def check(self, round: Round) -> None:
+        """Labels."""
+        super().check(round)
+        round.need_labels("this method's adversary climbs on the label loss")
+
     def payoff(self, round: Round) -> Payoff:
         """ℓ = the task loss at x + δ."""
         return round.label_loss()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
-from weakref import ref
 
 import torch
-from torch import nn
 
 from ..game.ball import Norm
 from ..game.game import Play, Term
@@ -41,7 +39,6 @@ class SMART(VirtualGame):
     later_momentum: float = 0.999
     switch_step: int | None = None
     anchor: MomentumCopy = field(default_factory=MomentumCopy, init=False, repr=False)
-    _core: ref[nn.Module] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -57,7 +54,6 @@ class SMART(VirtualGame):
         if self.proximal_weight == 0:
             yield from super().play(round)
             return
-        self._core = ref(round.core)
         self.anchor.follow(round.core)
         play = super().play(round)
         yield next(play)
@@ -81,16 +77,9 @@ class SMART(VirtualGame):
 
     def state_dict(self) -> dict[str, Any]:
         """With θ̃."""
-        self._catch_up()
         return {**super().state_dict(), "anchor": dict(self.anchor.weights)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """With θ̃."""
         super().load_state_dict(state)
         self.anchor.weights = {name: weight.clone() for name, weight in state["anchor"].items()}
-
-    def _catch_up(self) -> None:
-        """A step that was taken since the last call has not been noticed yet."""
-        core = self._core() if self._core else None
-        if core is not None and self.clock.notice(core.parameters()):
-            self.on_step()

@@ -18,6 +18,12 @@ def number(
         raise SettingError(f"{name}={value!r} should be a number {' and '.join(bounds)}")
 
 
+def flag(name: str, value: object) -> None:
+    """Refuse a value that is not True or False."""
+    if not isinstance(value, bool):
+        raise SettingError(f"{name}={value!r} should be True or False")
+
+
 def whole(name: str, value: object, least: int) -> None:
     """Refuse a value that is not a whole number of at least `least`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:

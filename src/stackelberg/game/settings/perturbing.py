@@ -17,7 +17,7 @@ from ..injection import Deltas
 from ..noise import NOISES, NoiseName, unit_noise
 from ..round import Round
 from ..space import Space, perturbable
-from .checks import number
+from .checks import flag, number, whole
 
 
 @dataclass(kw_only=True, eq=False)
@@ -52,7 +52,7 @@ class Perturbing(Game):
     relative: bool = False
     start_noise: NoiseName = "normal"
     init_std: float | None = None
-    init_radius: float = 0.3
+    init_radius: float = 0.4
     sides: tuple[str, ...] | None = None
     exclude_tokens: tuple[int, ...] = ()
     perturb_prompt: bool = True
@@ -68,19 +68,43 @@ class Perturbing(Game):
         if self.init_std is not None:
             number("init_std", self.init_std, least=0)
         number("init_radius", self.init_radius, least=0)
+        flag("relative", self.relative)
+        flag("perturb_prompt", self.perturb_prompt)
+        if self.sides is not None and (not isinstance(self.sides, tuple | list) or not self.sides):
+            raise SettingError(f"sides={self.sides!r} should be a tuple of names, such as ('source',)")
         for side in self.sides or ():
             one_of("sides", side, ("source", "target"))
+        if not isinstance(self.exclude_tokens, tuple | list):
+            raise SettingError(f"exclude_tokens={self.exclude_tokens!r} should be a tuple of token ids")
+        for token in self.exclude_tokens:
+            whole("exclude_tokens", token, 0)
 
     @property
     def radius(self) -> float:
         """ε."""
         return self.default_epsilons[self.norm, self.per] if self.epsilon is None else self.epsilon
 
+    def check(self, round: Round) -> None:
+        """Packed rows, sides that are not there, a start for other sides, masks that cannot be read."""
+        super().check(round)
+        refuse_packed(round.batch, self.per)
+        available = list(round.injection.sides)
+        for side in self.sides or ():
+            if side not in available:
+                raise SettingError(f"sides={self.sides!r}: this model has only {', '.join(available)} embeddings")
+        perturbed = [side for side in available if self.moves(side)]
+        for side in perturbed:
+            round.task.input_mask(side, round.batch)
+        given = round.start
+        if isinstance(given, Mapping) and set(given) != set(perturbed):
+            raise SettingError(f"start names the sides {sorted(given)}, but {sorted(perturbed)} are perturbed")
+        if isinstance(given, Tensor) and len(perturbed) != 1:
+            raise SettingError(
+                f"start is one tensor, but {', '.join(perturbed)} are perturbed; give a mapping from side to tensor"
+            )
+
     def space(self, round: Round) -> dict[str, Space]:
         """Where each perturbed side's δ may be, once the first pass has shown the embeddings."""
-        for side in self.sides or ():
-            if side not in round.embedded:
-                raise SettingError(f"sides={self.sides!r}: this model has only {', '.join(round.embedded)} embeddings")
         return {side: self.space_of(round, side, x) for side, x in round.embedded.items() if self.moves(side)}
 
     def moves(self, side: str) -> bool:
@@ -113,12 +137,6 @@ class Perturbing(Game):
 
     def start(self, round: Round, spaces: dict[str, Space]) -> Deltas:
         """δ⁰ of every perturbed side, masked but not projected; a given one as it is."""
-        refuse_packed(round.batch, self.per)
-        given = round.start
-        if isinstance(given, Mapping) and set(given) != set(spaces):
-            raise SettingError(f"start names the sides {sorted(given)}, but {sorted(spaces)} are perturbed")
-        if isinstance(given, Tensor) and len(spaces) != 1:
-            raise SettingError(f"start is one tensor, but {', '.join(spaces)} are perturbed; give a mapping from side")
         return {side: self.start_of(round, side, round.embedded[side], space) for side, space in spaces.items()}
 
     def start_of(self, round: Round, side: str, x: Tensor, space: Space) -> Tensor:

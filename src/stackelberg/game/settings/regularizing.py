@@ -12,47 +12,69 @@ from ..conditions import DROPOUTS, Dropout
 from ..divergence import DIVERGENCES
 from ..game import Game
 from ..round import Round
-from .checks import number, whole
+from .checks import flag, number, whole
 
 
 @dataclass(kw_only=True, eq=False)
-class Regularizing(Game):
+class Scheduled(Game):
+    """A method that may begin later than the training.
+
+    Args:
+        start_step: the optimizer step at which the method begins; before, it is plain.
+    """
+
+    start_step: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        super().__post_init__()
+        whole("start_step", self.start_step, 0)
+
+    def is_on(self) -> bool:
+        """From `start_step` on."""
+        return self.clock.step >= self.start_step
+
+
+@dataclass(kw_only=True, eq=False)
+class Regularizing(Scheduled):
     """A method with a regularizer Σ ℓ: F = L + (α/N) Σ ℓ.
 
     Args:
         weight: α.
-        start_step: the optimizer step at which the method begins; before, it is plain.
         ramp: how many steps α takes to grow from 0 to `weight`, from `start_step` on.
         dropout: `"shared"`: every pass of a step draws the clean pass's masks. `"off"`: the regularizer's
             passes, and a second reference pass they are compared with, run without dropout. `"independent"`:
             each pass draws its own, so that the divergence holds dropout's noise too, as in R-Drop.
         reduction: for token-level outputs, `"tokens"`: α times the mean over all real tokens; `"sentences"`:
             α times the mean over sentences of the sum over a sentence's tokens.
+        recompute: run the clean pass again in the backward pass instead of keeping its activations: one graph
+            less in memory, one forward pass more.
     """
 
     weight: float = 1.0
-    start_step: int = 0
     ramp: int = 0
     dropout: Dropout = "shared"
     reduction: str = "tokens"
+    recompute: bool = False
 
     def __post_init__(self) -> None:
         """Check the settings."""
         super().__post_init__()
         number("weight", self.weight, least=0)
-        whole("start_step", self.start_step, 0)
         whole("ramp", self.ramp, 0)
         one_of("dropout", self.dropout, DROPOUTS)
+        flag("recompute", self.recompute)
         one_of("reduction", self.reduction, ("tokens", "sentences"))
+
+    @property
+    def recomputes(self) -> bool:
+        """The setting."""
+        return self.recompute
 
     @property
     def dropout_policy(self) -> Dropout:
         """The setting."""
         return self.dropout
-
-    def is_on(self) -> bool:
-        """From `start_step` on."""
-        return self.clock.step >= self.start_step
 
     def alpha(self) -> float:
         """α at this step."""
@@ -96,6 +118,12 @@ class Diverging(Regularizing):
         super().__post_init__()
         if self.divergence is not None:
             one_of("divergence", self.divergence, DIVERGENCES)
+        flag("detach_target", self.detach_target)
+
+    def check(self, round: Round) -> None:
+        """A divergence that the task does not have."""
+        super().check(round)
+        self.divergence_for(round)
 
     def divergence_for(self, round: Round, chosen: str | None = None) -> str:
         """The divergence that fits the task."""
