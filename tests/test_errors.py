@@ -127,7 +127,6 @@ def test_bad_setting_is_refused(method: type[Game], name: str, value: Any) -> No
     with pytest.raises(SettingError) as caught:
         method(**{name: value})
     assert isinstance(caught.value, ValueError)
-    value = "source"[0] if value == "source" else value  # a string is a tuple of letters
     shown = repr(value) if not isinstance(value, tuple) or not value else ""
     sentence(caught, name, shown)
 

@@ -607,7 +607,7 @@ def test_every_method_but_plain_has_a_schedule(name: str) -> None:
     assert {"start_step"} <= set(create(name).settings) or name == "plain"
 
 
-@pytest.mark.parametrize("name", [name for name in SCHEDULED if name != "rdrop"])
+@pytest.mark.parametrize("name", [name for name in SCHEDULED if name not in ("rdrop", "freeat")])
 def test_methods_start_at_their_step(name: str, bert: Passes) -> None:
     """Before `start_step` the plain gradient to the last bit, from there on the method's own."""
     plain = gradients_over_time(Plain(), bert, 1)[0]
@@ -615,6 +615,15 @@ def test_methods_start_at_their_step(name: str, bert: Passes) -> None:
     found = gradients_over_time(create(name, weight=0.7, start_step=2), bert, 3)
     assert torch.equal(found[0], plain) and torch.equal(found[1], plain)
     assert error(found[2], own) < 1e-12 and error(own, plain) > 1e-3
+
+
+def test_freeat_starts_at_its_step(bert: Passes) -> None:
+    """Before `start_step` nothing is carried; from there on δ grows as in a game that has just begun."""
+    plain = gradients_over_time(Plain(), bert, 1)[0]
+    own = gradients_over_time(create("freeat"), bert, 2)
+    found = gradients_over_time(create("freeat", start_step=2), bert, 4)
+    assert torch.equal(found[0], plain) and torch.equal(found[1], plain)
+    assert error(found[3], own[1]) < 1e-12 and error(own[1], plain) > 1e-3
 
 
 @pytest.mark.parametrize("name", ["vat", "salt", "adv", "smart", "r3f"])

@@ -1,0 +1,85 @@
+"""What only a GPU can show. Skipped without one; `python tests/test_gpu.py` runs it where pytest is missing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import zoo
+from stackelberg import SALT, VAT, NonFiniteLossError
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+FUSED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]
+
+
+def on_gpu(dropout: float = 0.0, dtype: torch.dtype = torch.float32) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+    """The zoo's BERT with SDPA attention."""
+    model, batch = zoo.build("classification", "bert", dropout=dropout, dtype=dtype, attn="sdpa")
+    return model.cuda(), {key: value.cuda() for key, value in batch.items()}
+
+
+def test_shared_dropout_gives_zero_divergence_with_fused_attention() -> None:
+    """δ = 0 under the clean pass's masks: exactly 0 through kernels that draw their own masks on the device."""
+    model, batch = on_gpu(dropout=0.3)
+    game = VAT(steps=0, start_noise="zero")
+    with sdpa_kernel(FUSED), torch.autocast("cuda", torch.bfloat16):
+        for _ in range(5):
+            game(model, batch).backward()
+            assert game.report is not None and float(game.report.divergence) == 0.0
+
+
+def test_fused_attention_is_switched_for_the_product_and_restored() -> None:
+    """SALT by double backward runs on a model whose attention would be fused, and equals the eager model's."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    gradients = []
+    for attn in ("sdpa", "eager"):
+        model, batch = zoo.build("classification", "bert", dtype=torch.float32, attn=attn)
+        model, batch = model.cuda(), {key: value.cuda() for key, value in batch.items()}
+        SALT(steps=2)(model, batch).backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+    assert torch.cosine_similarity(*gradients, dim=0) > 0.9999
+
+
+def test_bfloat16_product_is_faithful() -> None:
+    """The issue's bar is on real weights (benchmarks/fidelity.py); here, that nothing is grossly wrong."""
+    model, batch = on_gpu()
+    with torch.autocast("cuda", torch.bfloat16):
+        assert SALT().fidelity(model, batch).product > 0.95
+
+
+def test_gradient_scaler_changes_nothing_but_the_scale() -> None:
+    """float16 autocast: inner losses have their own scale, and the step the scaler unscales is finite and right."""
+    model, batch = on_gpu()
+    SALT()(model, batch).backward()
+    expected = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+    for streamed in (False, True):
+        model.zero_grad()
+        scaler = torch.amp.GradScaler("cuda", init_scale=2.0**12)
+        with torch.autocast("cuda", torch.float16):
+            if streamed:
+                SALT().backward(model, batch, scaler=scaler)
+            else:
+                loss = SALT()(model, batch)
+        if not streamed:
+            scaler.scale(loss).backward()
+        found = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]) / 2.0**12
+        assert found.isfinite().all() and torch.cosine_similarity(found, expected, dim=0) > 0.95
+
+
+def test_non_finite_objective_raises_before_the_optimizer_can_step() -> None:
+    """The flag is read once the backward pass is launched: `.backward()` itself raises."""
+    model, batch = on_gpu()
+    with torch.no_grad():
+        model.classifier.weight.fill_(float("nan"))
+    loss = SALT()(model, batch)
+    with pytest.raises(NonFiniteLossError):
+        loss.backward()
+
+
+if __name__ == "__main__":
+    for name, test in list(globals().items()):
+        if name.startswith("test_"):
+            test()
+            print("passed", name)
