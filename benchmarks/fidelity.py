@@ -2,7 +2,7 @@
 
     python benchmarks/fidelity.py MODEL_FOLDER PAIRS.tsv --columns 1 2 3 [--out fidelity.json]
 
-A head is trained for 100 steps, then every sentence pair is played alone, from several starts, in each precision
+A head is trained for 100 steps on the model as it is, then every sentence pair is played alone, from several starts, in each precision
 and for each K; float64 plays the same trajectory. The table gives the median and the worst cosine of the product,
 and beside it what else can go wrong: the ascent direction, the share of guarded sentences, ‖δ⁰‖/ε.
 """
@@ -84,13 +84,18 @@ def main() -> None:
     model = AutoModelForSequenceClassification.from_pretrained(
         args.model, num_labels=len(names), dtype=torch.float32
     ).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5)
+    head = [p for name, p in model.named_parameters() if name.startswith("classifier")]
+    model.requires_grad_(False)
+    for p in head:
+        p.requires_grad_()
+    optimizer = torch.optim.AdamW(head, lr=1e-3)
     model.train()
     order = torch.randint(len(pairs), (args.train_steps, 16), generator=torch.Generator().manual_seed(0)).tolist()
     for chosen in order:
         model(**encode(tokenizer, [pairs[i] for i in chosen], names, device)).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+    model.requires_grad_()
     model.get_input_embeddings().weight.requires_grad_(not args.freeze_embeddings)
 
     short = [pair for pair in pairs if len(tokenizer(*pair[:2])["input_ids"]) <= args.max_tokens][: args.sentences]
@@ -106,7 +111,10 @@ def main() -> None:
         "rows": [],
     }
     print(f"{results['model']} on {results['data']}, {len(batches)} pairs × {args.starts} starts, {results['device']}")
-    print("precision  product            K  ‖δ⁰‖/ε   product med   worst   interaction   |cos g|  reached  guarded")
+    print(
+        "precision  product            K  ‖δ⁰‖/ε   product med   worst   interaction   |cos g|  reached  guarded",
+        flush=True,
+    )
     for precision in args.precisions:
         for product in args.products:
             for steps in args.steps:

@@ -97,10 +97,12 @@ class Arena:
     def grad(self) -> Tensor:
         return flat([torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters])
 
-    def naive(self, payoff: naive.Payoff | str, std: float = 0.1, **game: Any) -> naive.Objective:
+    def naive(
+        self, payoff: naive.Payoff | str, std: float = 0.1, masks: list[Tensor] | None = None, **game: Any
+    ) -> naive.Objective:
         if isinstance(payoff, str):
             payoff = partial(PAYOFFS[payoff], mask=self.players.counted)
-        starts, masks = self.players.starts(std), self.players.masks
+        starts, masks = self.players.starts(std), masks or self.players.masks
         players = self.players.logits, self.players.task_loss
         return naive.stackelberg_objective(*players, starts, masks, payoff=payoff, normalizer=float(self.count), **game)
 
@@ -476,6 +478,42 @@ def test_adv_moves_from_the_sentence_itself(kind: str) -> None:
     assert error(gradient, place.differentiate(objective.value)) < 1e-9
 
 
+@pytest.mark.parametrize("ascent", ["sgd", "normalized", "adam"])
+@pytest.mark.parametrize(
+    ("kind", "chosen"),
+    [
+        ("classification", {"exclude_tokens": tuple(range(4, 20))}),
+        ("seq2seq", {"exclude_tokens": tuple(range(4, 20))}),
+        ("seq2seq", {"sides": ("source",)}),
+        ("seq2seq", {"sides": ("target",)}),
+        ("causal", {"perturb_prompt": False}),
+    ],
+)
+def test_what_may_not_move_takes_no_part(kind: str, chosen: dict[str, Any], ascent: str) -> None:
+    """Left-out words, prompts and sides have a gradient, but none of it counts: not in δ, nor in a norm."""
+    place = arena(kind)
+    std, game = settings(BASIC | {"kind": kind, "ascent": ascent})
+    ids = [place.batch["input_ids"], place.model.prepare_decoder_input_ids_from_labels(place.batch["labels"])
+           if kind == "seq2seq" else place.batch["input_ids"]]  # fmt: skip
+    masks = []
+    for side, mask, words in zip(("source", "target"), place.players.masks, ids, strict=False):
+        moves = side in chosen.get("sides", ("source", "target"))
+        allowed = mask & ~torch.isin(words, torch.tensor(chosen.get("exclude_tokens", ()), dtype=torch.long))
+        if "perturb_prompt" in chosen:
+            allowed &= place.batch["labels"] != -100
+        masks.append(allowed & moves)
+    objective = place.naive("mse", std, masks, **game)
+    total = place.differentiate(objective.value)
+    assert error(place.differentiate(place.naive("mse", std, **game).value), total) > 0.01
+    start = place.start(std)
+    if "sides" in chosen and not isinstance(start, Tensor):
+        start = start[chosen["sides"][0]]
+    for route in ROUTES:
+        value, gradient = place.play(SALT(divergence="mse", **game, **chosen, **ROUTES[route]), start=start)
+        assert value == pytest.approx(objective.value.item(), rel=1e-9), route
+        assert error(gradient, total) < TOLERANCES[route], route
+
+
 # --------------------------------------------------------------------------------------------------
 # A sign has no derivative
 
@@ -584,8 +622,11 @@ def test_the_clock_numbers_the_examples_of_a_step(kind: str) -> None:
     numbered = place.play(game, index=torch.arange(4))[1]
     assert torch.equal(numbered, first)  # their numbers say so
     assert torch.equal(place.play(SALT(**CLIMB), index=torch.arange(4, 8))[1], again)
-    game.after_step()
-    assert error(place.play(game)[1], first) > 1e-3  # the next step: other noise for example 0 too
+    for later in (game, fresh := SALT(**CLIMB)):
+        later.after_step()
+    next_step = place.play(game)[1]
+    assert error(next_step, first) > 1e-3  # other noise for example 0 too …
+    assert torch.equal(place.play(fresh, index=torch.arange(4))[1], next_step)  # … which counting begins with
     assert error(place.play(SALT(**CLIMB, seed=1))[1], first) > 1e-3
 
 

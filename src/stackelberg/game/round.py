@@ -40,7 +40,7 @@ class Round:
         normalizer: Normalizer | None,
         streamed: bool,
     ) -> None:
-        """`streamed`: later passes see a leaf copy of the clean logits, and `settle` hands their cotangents on."""
+        """`streamed`: later passes see a leaf copy of the clean logits, and `task_term` hands their cotangents on."""
         self.model = model
         self.core = unwrap(model, second_derivative)
         self.batch = batch

@@ -1,0 +1,178 @@
+"""What each working precision can resolve: guarded sentences, inner scales, warnings, fidelity."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from functools import partial
+
+import pytest
+import torch
+
+import zoo
+from helping import error, gradient, plays
+from stackelberg import SALT, VAT
+from stackelberg.game.precision import TRUSTED, InnerScale, movement
+
+
+def half(dtype: torch.dtype) -> torch.autocast:
+    """Autocast on the CPU."""
+    return torch.autocast("cpu", dtype)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_movement_counts_rounding_units(precision: str) -> None:
+    """A reply that is the clean logits rounded has moved by about one unit; one that really moved, by many."""
+    dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+    exact = 3 * torch.randn(512, 1, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    mask = torch.ones(512, 1, dtype=torch.bool)
+    rounded, clean = exact.to(dtype).float(), (exact * (1 + 1e-9)).float()
+    noise = movement(clean, rounded, mask, precision, distributions=True)
+    assert noise.median() < TRUSTED
+    moved = movement(clean, clean + 0.3 * torch.randn_like(clean), mask, precision, distributions=True)
+    assert moved.median() > 5 * TRUSTED
+    assert (movement(clean, clean, mask, precision, distributions=True) == 0).all()
+
+
+def test_movement_ignores_padding_and_the_rest_of_the_batch() -> None:
+    """A sentence's movement is its own."""
+    clean, reply = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
+    mask = torch.tensor([[True, True, False], [True, True, True]])
+    together = movement(clean, reply, mask, "float32", True)
+    alone = torch.cat([movement(clean[i : i + 1], reply[i : i + 1], mask[i : i + 1], "float32", True) for i in (0, 1)])
+    assert torch.allclose(together, alone)
+    spoilt = reply.clone()
+    spoilt[0, 2] = 1e4
+    assert torch.equal(movement(clean, spoilt, mask, "float32", True), together)
+
+
+def test_guarded_sentences_keep_their_step_but_not_their_interaction() -> None:
+    """A start that moves no output: SALT gives VAT's gradient, and the report counts every sentence."""
+    model, batch = zoo.build("classification", "bert", dtype=torch.float32)
+    settings = {"init_std": 1e-12, "seed": 3}
+    salt, vat = SALT(**settings), VAT(**settings)
+    salt(model, batch).backward()
+    mine = gradient(model)
+    model.zero_grad()
+    vat(model, batch).backward()
+    assert salt.report is not None and salt.report.numbers()["guarded"] == 1.0
+    assert error(mine, gradient(model)) < 1e-6
+    assert salt.report.numbers()["final_norm"] > 0.2  # the step was taken, where the gradient was not exactly 0
+
+
+def test_settings_below_the_floor_warn_once() -> None:
+    """After ten steps, in one sentence that says what to raise."""
+    model, batch = zoo.build("classification", "bert", dtype=torch.float32)
+    game = SALT(init_std=1e-12)
+    with pytest.warns(UserWarning, match="below the rounding noise of float32") as caught:
+        for _ in range(14):
+            game(model, batch)
+    assert len(caught) == 1 and "init_std" in str(caught[0].message)
+
+
+def test_a_start_larger_than_half_the_ball_warns_once() -> None:
+    """‖δ⁰‖/ε above ½ is mostly random."""
+    model, batch = zoo.build("classification", "bert", dtype=torch.float32)
+    game = SALT(init_radius=0.9)
+    with pytest.warns(UserWarning, match="random rather than adversarial") as caught:
+        for _ in range(14):
+            game(model, batch)
+    assert len(caught) == 1
+
+
+def test_defaults_do_not_warn() -> None:
+    """In float32, over the first steps, for every norm and granularity."""
+    model, batch = zoo.build("classification", "bert", dtype=torch.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for norm in ("l2", "linf"):
+            for per in ("sentence", "token"):
+                game = SALT(norm=norm, per=per)
+                for _ in range(12):
+                    game(model, batch)
+
+
+def test_differences_in_half_precision_warn() -> None:
+    """They lose the interaction there, and say so; the game still runs."""
+    model, batch = zoo.build("classification", "bert", dtype=torch.float32)
+    with pytest.warns(UserWarning, match="not faithful in bfloat16"), half(torch.bfloat16):
+        SALT(product="differences")(model, batch).backward()
+    assert gradient(model).isfinite().all()
+
+
+def test_float16_scales_the_inner_loss_and_divides_it_back() -> None:
+    """A gradient that float16 would flush comes out right, through a scaler in either form."""
+    model, batch = zoo.build("classification", "bert", dtype=torch.float32)
+    expected = plays(SALT, model, batch, streamed=False)[1]
+    for streamed in (False, True):
+        model.zero_grad()
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        with half(torch.float16):
+            if streamed:
+                SALT().backward(model, batch, scaler=scaler)
+            else:
+                loss = SALT()(model, batch)
+        if not streamed:
+            scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        found = gradient(model)
+        assert found.isfinite().all()
+        assert torch.cosine_similarity(found, expected, dim=0) > 0.98
+
+
+def test_inner_scale_halves_on_overflow_and_moves_nobody() -> None:
+    """An overflowing gradient is 0 for that step."""
+    scale = InnerScale.at("float16", torch.device("cpu"))
+    before = float(scale.value)
+    g, finite = scale.unscale({"source": torch.tensor([[[float("inf"), 1.0]]])})
+    assert not finite and float(scale.value) == before / 2 and g["source"].eq(0).all()
+    g, finite = scale.unscale({"source": torch.tensor([[[before, 2.0]]])})
+    assert finite and float(scale.value) == before / 2 and g["source"][0, 0, 0] == 2.0
+    assert float(InnerScale.at("bfloat16", torch.device("cpu")).value) == 1.0
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression", "tokens", "seq2seq"])
+@pytest.mark.parametrize("steps", [1, 2])
+def test_fidelity_of_float64_is_perfect_and_of_float32_nearly(kind: str, steps: int) -> None:
+    """And measuring leaves the model, its mode and its gradients as they were."""
+    kind = "token" if kind == "tokens" else kind
+    model, batch = zoo.build(kind, zoo.KINDS[kind][0], dtype=torch.float32)
+    reference = copy.deepcopy(model).double()
+    modes = [module.training for module in model.modules()]
+    measured = SALT(steps=steps).fidelity(model, batch, reference=reference)
+    assert modes == [module.training for module in model.modules()]
+    assert all(p.grad is None for p in model.parameters())
+    assert measured.product > 0.999 and measured.direction > 0.99 and 0.3 < measured.start < 0.5
+    exact = SALT(steps=steps).fidelity(reference, batch)
+    assert exact.product == pytest.approx(1, abs=1e-9) and exact.reached == pytest.approx(1, abs=1e-9)
+    assert exact.guarded == 0 and exact.share > 1e-3
+
+
+def test_fidelity_shows_what_bfloat16_loses() -> None:
+    """It is a measurement, not a formality: bfloat16's direction is worse than float32's."""
+    model, batch = zoo.build("classification", "bert", dtype=torch.float32)
+    single = SALT().fidelity(model, batch)
+    with half(torch.bfloat16):
+        rough = SALT().fidelity(model, batch)
+    assert rough.product < single.product and rough.direction < single.direction
+    assert 0.9 < rough.product
+
+
+def test_bfloat16_parameters_keep_delta_in_float32() -> None:
+    """δ is added in float32 and the sum rounded; gradients have the parameters' own type."""
+    model, batch = zoo.build("classification", "bert", dtype=torch.bfloat16)
+    game = SALT()
+    game(model, batch).backward()
+    assert {p.grad.dtype for p in model.parameters() if p.grad is not None} == {torch.bfloat16}
+    assert game.report is not None and game.report.numbers()["final_norm"] == pytest.approx(1.0, abs=0.3)
+
+
+def test_products_agree_in_float32() -> None:
+    """The three ways to the same vector."""
+    model, batch = zoo.build("classification", "bert", dtype=torch.float32)
+    found = [
+        plays(partial(SALT, product=name), model, batch, streamed=False)[1]
+        for name in ("double_backward", "forward_over_reverse", "differences")
+    ]
+    assert error(found[1], found[0]) < 1e-4 and error(found[2], found[0]) < 0.05
