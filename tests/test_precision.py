@@ -11,7 +11,7 @@ import torch
 
 import zoo
 from helping import error, gradient, plays
-from stackelberg import SALT, VAT
+from stackelberg import SALT, VAT, SettingError, create
 from stackelberg.game.precision import TRUSTED, InnerScale, movement
 
 
@@ -176,3 +176,13 @@ def test_products_agree_in_float32() -> None:
         for name in ("double_backward", "forward_over_reverse", "differences")
     ]
     assert error(found[1], found[0]) < 1e-4 and error(found[2], found[0]) < 0.05
+
+
+@pytest.mark.parametrize("game", [SALT(gradient="exact"), VAT(), create("salt-adv"), SALT(every=3)])
+def test_fidelity_of_every_adversarial_game(game: SALT | VAT) -> None:
+    """Whatever the route of the training step, the sweep is what is measured."""
+    model, batch = zoo.build("classification", "bert", dtype=torch.float32)
+    game.clock.step = 1
+    assert game.fidelity(model, batch).product > 0.999
+    with pytest.raises(SettingError, match="steps=0"):
+        SALT(steps=0).fidelity(model, batch)

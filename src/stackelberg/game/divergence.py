@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 from torch.utils.checkpoint import checkpoint
 
 # More logits than this are compared in slices of positions, each recomputed in the backward pass, so that
@@ -39,7 +40,8 @@ def half_symmetric_kl(p: Tensor, q: Tensor) -> Tensor:
 def js(p: Tensor, q: Tensor) -> Tensor:
     """½ KL(P ‖ M) + ½ KL(Q ‖ M) with M = (P + Q) / 2: Jensen–Shannon, a quarter of KL near P = Q."""
     log_p, log_q = p.log_softmax(-1), q.log_softmax(-1)
-    log_m = torch.logaddexp(log_p, log_q) - math.log(2)
+    # log(P + Q) as a softplus: the second derivative of `logaddexp` is NaN where the two are far apart.
+    log_m = log_p + softplus(log_q - log_p, threshold=40) - math.log(2)
     return (log_p.exp() * (log_p - log_m) + log_q.exp() * (log_q - log_m)).sum(-1) / 2
 
 

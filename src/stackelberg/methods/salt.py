@@ -45,7 +45,7 @@ class AdversarialGame(Regularizing, Climbing):
     def play(self, round: Round) -> Play:
         """One step of the game; read `respond` for its heart."""
         round.clean()
-        hand = self.hand(round)
+        hand = self.hand(round, tied=self.route() == "exact")
         delta, path = respond(hand.contest, hand.start, round.target, self.route())
         round.report.describe(hand.contest.follower, path)
         if round.start is None:
@@ -55,12 +55,14 @@ class AdversarialGame(Regularizing, Climbing):
         yield Term(self.regularizer(round, self.payoff(round)(self.amplified(delta), round.target)))
         yield Term(round.task_term())
 
-    def hand(self, round: Round) -> Hand:
-        """The follower's problem on this batch, after the clean pass."""
+    def hand(self, round: Round, tied: bool = False) -> Hand:
+        """The follower's problem on this batch, after the clean pass.
+
+        `tied`: the follower's own passes stay in the graph of x, as autograd through all unrolled steps needs.
+        """
         spaces = self.space(round)
         working = round.conditions.precision
-        # Only autograd through all unrolled steps needs the follower's own passes tied to x.
-        inner = round if self.route() == "exact" else round.aside()
+        inner = round if tied else round.aside()
         contest = Contest(
             self.follower(spaces),
             payoff=lambda: self.follower_payoff(inner),
@@ -77,6 +79,34 @@ class AdversarialGame(Regularizing, Climbing):
             self.start(round, spaces),
             lambda deltas: self.regularizer(round, pay(deltas, round.target)),
         )
+
+    def fidelity(
+        self,
+        model: nn.Module,
+        batch: Batch,
+        *,
+        start: Tensor | Mapping[str, Tensor] | None = None,
+        reference: nn.Module | None = None,
+    ) -> Fidelity:
+        """How well the current precision computes the interaction term on this batch, against float64.
+
+        Of a game that does not anticipate, what the interaction would be worth.
+        `reference` is a float64 copy of the model, for a caller who measures many batches; made here if left out.
+        """
+        if self.steps == 0:
+            raise SettingError("steps=0 has no interaction term to measure the fidelity of; use at least 1")
+
+        twice = self.second_derivative or self.route() == "none"
+
+        def deal(core: nn.Module, given: Mapping[str, Tensor] | None) -> Hand:
+            round = Round(
+                core, batch, self.task, dropout="shared", second_derivative=twice, normalizer=None, streamed=False,
+            )  # fmt: skip
+            round.start = start if given is None else given
+            round.clean()
+            return self.hand(round)
+
+        return measure(deal, unwrap(model, twice), reference)
 
     def route(self) -> Route:
         """How δ^K is differentiated: not at all, so that it is a constant to the leader."""
@@ -130,29 +160,3 @@ class SALT(Anticipating, VirtualGame):
     """
 
     name: ClassVar[str] = "salt"
-
-    def fidelity(
-        self,
-        model: nn.Module,
-        batch: Batch,
-        *,
-        start: Tensor | Mapping[str, Tensor] | None = None,
-        reference: nn.Module | None = None,
-    ) -> Fidelity:
-        """How well the current precision computes the interaction term on this batch, against float64.
-
-        `reference` is a float64 copy of the model, for a caller who measures many batches; made here if left out.
-        """
-        if self.steps == 0:
-            raise SettingError("steps=0 has no interaction term to measure the fidelity of; use at least 1")
-
-        def deal(core: nn.Module, given: Mapping[str, Tensor] | None) -> Hand:
-            round = Round(
-                core, batch, self.task, dropout="shared", second_derivative=self.second_derivative,
-                normalizer=None, streamed=False,
-            )  # fmt: skip
-            round.start = start if given is None else given
-            round.clean()
-            return self.hand(round)
-
-        return measure(deal, unwrap(model, self.second_derivative), reference)
