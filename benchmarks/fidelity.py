@@ -2,9 +2,9 @@
 
     python benchmarks/fidelity.py MODEL_FOLDER PAIRS.tsv --columns 1 2 3 [--out fidelity.json]
 
-A head is trained for 100 steps on the model as it is, then every sentence pair is played alone, from several starts, in each precision
-and for each K; float64 plays the same trajectory. The table gives the median and the worst cosine of the product,
-and beside it what else can go wrong: the ascent direction, the share of guarded sentences, ‖δ⁰‖/ε.
+A head is trained for 100 steps on the model as it is, then every sentence pair is played alone, from several
+starts, in each precision and for each K; float64 plays the same trajectory. The table gives the median and the
+worst cosine of the product, and beside it what else can go wrong: the ascent direction, the share of guarded sentences, ‖δ⁰‖/ε.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ def main() -> None:
     parser.add_argument("--precisions", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--products", nargs="+", default=["double_backward"])
     parser.add_argument("--train-steps", type=int, default=100)
+    parser.add_argument("--train-batch", type=int, default=16)
     parser.add_argument("--max-tokens", type=int, default=128, help="longer pairs are left out")
     parser.add_argument("--freeze-embeddings", action="store_true", help="faster on a CPU; compares all other weights")
     parser.add_argument("--out", type=Path, default=Path("fidelity.json"))
@@ -90,7 +91,9 @@ def main() -> None:
         p.requires_grad_()
     optimizer = torch.optim.AdamW(head, lr=1e-3)
     model.train()
-    order = torch.randint(len(pairs), (args.train_steps, 16), generator=torch.Generator().manual_seed(0)).tolist()
+    order = torch.randint(
+        len(pairs), (args.train_steps, args.train_batch), generator=torch.Generator().manual_seed(0)
+    ).tolist()
     for chosen in order:
         model(**encode(tokenizer, [pairs[i] for i in chosen], names, device)).loss.backward()
         optimizer.step()

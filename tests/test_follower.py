@@ -359,14 +359,14 @@ def test_the_default_noise_is_not_called_too_much(norm: Norm, per: Per) -> None:
 def test_noise_has_the_length_it_should(norm: Norm, per: Per, kind: NoiseName) -> None:
     """‖δ⁰‖ is init_radius · ε in the ball's own norm, whatever the sentence's length; or σ a coordinate.
 
-    The largest of a few coordinates is only known roughly: there it may be a third smaller.
+    The largest of a few coordinates varies much: its root mean square is a quarter more than its mean.
     """
     real = [1, 2, 8, 64] * 200
     game = SALT(steps=0, norm=norm, per=per, epsilon=2.0, init_radius=0.3, start_noise=kind, task=WATCHED)
     size = lengths(start_of(game, real, 64), norm, per)
     for i in range(4):
         found = size[i::4, : real[i] if per == "token" else 1].square().mean().sqrt().item()
-        assert found == pytest.approx(0.6, rel=0.06) if norm == "l2" else 0.4 < found < 0.63
+        assert found == pytest.approx(0.6, rel=0.06) if norm == "l2" else 0.45 < found < 0.75
     game = R3F(norm=norm, per=per, init_std=0.1, start_noise=kind, task=WATCHED)
     assert start_of(game, real, 64)[3::4].std().item() == pytest.approx(0.1, rel=0.03)
 

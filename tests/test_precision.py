@@ -12,6 +12,7 @@ import torch
 import zoo
 from helping import error, gradient, plays
 from stackelberg import SALT, VAT, SettingError, create
+from stackelberg.game import noise
 from stackelberg.game.precision import TRUSTED, InnerScale, movement
 
 
@@ -186,3 +187,64 @@ def test_fidelity_of_every_adversarial_game(game: SALT | VAT) -> None:
     assert game.fidelity(model, batch).product > 0.999
     with pytest.raises(SettingError, match="steps=0"):
         SALT(steps=0).fidelity(model, batch)
+
+
+def test_noise_is_finite_at_both_ends_of_its_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One coordinate in 2²⁴ used to be infinite: the largest and the smallest hash must give a number."""
+    for bits in (0, 0xFFFFFFFF):
+        monkeypatch.setattr(noise, "_scramble", lambda x, bits=bits: torch.full_like(x, bits))
+        for kind in ("normal", "uniform"):
+            drawn = noise.unit_noise(
+                kind, torch.Size([1, 2, 3]), torch.zeros(1, dtype=torch.long), seed=0, step=0, side="s"
+            )
+            assert drawn.isfinite().all() and drawn.abs().max() < 6
+
+
+@pytest.mark.parametrize("settings", [{"start_step": 1}, {"every": 2}])
+def test_a_step_that_needs_a_second_derivative_has_it(settings: dict[str, int]) -> None:
+    """On SDPA without attention dropout, whose fused kernel has none: the kernel follows the step it is in."""
+    model, batch = zoo.build("classification", "bert", dtype=torch.float32, attn="sdpa")
+    game = SALT(product="auto", **settings)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(4):
+            game(model, batch).backward()
+            optimizer.step()
+
+
+def test_span_padding_does_not_guard() -> None:
+    """The floor under padded positions is no rounding unit."""
+    z = torch.randn(2, 2, 6, generator=torch.Generator().manual_seed(0))
+    reply = z + 0.2 * torch.randn(2, 2, 6, generator=torch.Generator().manual_seed(1))
+    mask = torch.ones(2, 2, dtype=torch.bool)
+    floor = torch.full((2, 2, 3), -1e4)
+    padded = movement(torch.cat([z, floor], -1), torch.cat([reply, floor], -1), mask, "bfloat16", True)
+    assert torch.allclose(padded, movement(z, reply, mask, "bfloat16", True), rtol=1e-4)
+
+
+def test_games_that_do_not_anticipate_guard_nobody() -> None:
+    """VAT has no interaction to leave out, and does not say it does."""
+    model, batch = zoo.build("classification", "bert", dtype=torch.float32)
+    game = VAT(init_std=1e-12)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(13):
+            game(model, batch)
+    assert game.report is not None and "guarded" not in game.report.numbers()
+
+
+def test_float16_product_that_overflows_is_left_out() -> None:
+    """Weights so large that the product overflows: finite gradients from the first step on, and a lower scale."""
+    model, batch = zoo.build("classification", "bert", dtype=torch.float32)
+    with torch.no_grad():
+        model.classifier.weight.mul_(20)
+    game = SALT()
+    with half(torch.float16):
+        for _ in range(6):
+            model.zero_grad()
+            loss = game(model, batch)
+            loss.backward()
+            if gradient(model).isfinite().all():
+                break
+    assert gradient(model).isfinite().all()

@@ -81,7 +81,8 @@ class Adam:
     """δ + η m̂ / (√(v̂ + ε_root) + ε), with β = (0.9, 0.98) as in the paper.
 
     The first step of plain Adam is g / (|g| + 1e-8), whose derivative is 1e8 at small g; `eps_root` inside
-    the root bounds it by 1 / √eps_root. Coordinates whose gradient is 0 (padding) get no derivative at all.
+    the root bounds it by 1 / √eps_root, so that coordinates below √eps_root move in proportion to g. Coordinates
+    whose gradient is 0 (padding) get no derivative at all.
     """
 
     step_size: float | Tensor

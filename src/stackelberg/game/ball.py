@@ -36,6 +36,7 @@ class Ball:
 
     def unit(self, x: Tensor) -> Tensor:
         """x / ‖x‖ in the ball's norm; 0 / 0 is 0, with derivative 0."""
+        x = x / _positive(length(x, "linf", self.per).detach())  # its size cancels, but its square could vanish
         return x * _reciprocal(self.length(x))
 
     def project(self, x: Tensor) -> Tensor:
@@ -44,7 +45,8 @@ class Ball:
             return x.clamp(-self.radius, self.radius)  # type: ignore[arg-type]  # both bounds tensors, or neither
         size = self.length(x)
         outside = size > self.radius
-        return torch.where(outside, x * (self.radius * _reciprocal(size)), x)
+        # An inside point's size is replaced before it is divided by, or its derivative could be 0 · ∞.
+        return torch.where(outside, x * (self.radius / torch.where(outside, size, torch.ones_like(size))), x)
 
     def on_surface(self, x: Tensor) -> Tensor:
         """Whether ‖x‖ reaches the radius, `(B, 1, 1)` or `(B, L, 1)`, bool."""
@@ -59,13 +61,17 @@ def length(x: Tensor, norm: Norm, per: Per) -> Tensor:
         return peak
     # Squares of a gradient of 1e-20 vanish in float32: measure in units of the largest coordinate.
     # The unit cancels, so treating it as a constant leaves the derivative exact.
-    unit = torch.where(peak > 0, peak, torch.ones_like(peak)).detach()
+    unit = _positive(peak).detach()
     squares = (x / unit).square().sum(dims, keepdim=True)
     positive = squares > 0  # a square root has no derivative at 0
     return unit * torch.where(positive, squares, torch.ones_like(squares)).sqrt() * positive
 
 
 def _reciprocal(size: Tensor) -> Tensor:
-    """1 / size; 0 with derivative 0 where size is 0, or so small that the derivative would overflow."""
-    positive = size > torch.finfo(size.dtype).tiny ** 0.5
-    return torch.where(positive, 1 / torch.where(positive, size, torch.ones_like(size)), torch.zeros_like(size))
+    """1 / size; 0, with derivative 0, where size is 0."""
+    return torch.where(size > 0, 1 / _positive(size), torch.zeros_like(size))
+
+
+def _positive(size: Tensor) -> Tensor:
+    """`size`, and 1 where it is 0."""
+    return torch.where(size > 0, size, torch.ones_like(size))

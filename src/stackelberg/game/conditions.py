@@ -31,6 +31,12 @@ class Conditions:
 
     def __init__(self, core: nn.Module, dropout: Dropout, second_derivative: bool) -> None:
         """`core` is the bare model; `second_derivative` asks for attention that has one."""
+        for function in (module.__dict__.get("_gradient_checkpointing_func") for module in core.modules()):
+            if getattr(function, "keywords", {}).get("use_reentrant"):
+                raise ModelError(
+                    "gradient checkpointing with use_reentrant=True cannot give the gradient on the embeddings; enable "
+                    'it with gradient_checkpointing_kwargs={"use_reentrant": False}'
+                )
         self.core = core
         self.dropout = dropout
         self.second_derivative = second_derivative

@@ -19,7 +19,7 @@ from .conditions import Dropout
 from .finite import FiniteFlag
 from .injection import Deltas
 from .report import Report
-from .round import Normalizer, Round
+from .round import Normalizer, Round, unwrap
 from .task import Batch, Task
 
 Start = Tensor | Mapping[str, Tensor]
@@ -163,9 +163,10 @@ class Game(ABC):
             (objective if scaler is None else scaler.scale(objective)).backward()
             assert self.report is not None
             return self.report
-        round = self._deal(model, batch, start, normalizer, index, streamed=True)
-        round.asked_for_interaction = interaction
-        flag = FiniteFlag(model, round.conditions.precision)
+        round = self._deal(model, batch, start, normalizer, index, streamed=True, interaction=interaction)
+        flag = FiniteFlag(
+            model, round.conditions.precision if scaler else ""
+        )  # without a scaler nothing skips the step
         scale = torch.ones((), device=round.conditions.device)
         scale = scale if scaler is None else scaler.scale(scale)
         parts: list[Tensor] = []
@@ -226,22 +227,27 @@ class Game(ABC):
         index: Tensor | None,
         *,
         streamed: bool,
+        interaction: bool = False,
     ) -> Round:
+        core = unwrap(model, second_derivative=False)
         playing = model.training and torch.is_grad_enabled()
+        if playing and self.clock.notice(core.parameters()):  # before anything that depends on the step
+            self.on_step()
+        self._core = ref(core)
         round = Round(
             model,
             batch,
             self.task,
             dropout=self.dropout_policy,
-            second_derivative=playing and self.second_derivative and self.is_on(),
+            second_derivative=playing and self.is_on() and self.second_derivative,
             normalizer=normalizer,
+            start=start,
+            index=index,
+            offset=self.clock.seen,
             streamed=streamed,
+            recompute=self.recomputes,
+            measure_interaction=interaction,
         )
-        if playing and self.clock.notice(round.core.parameters()):
-            self.on_step()
-        self._core = ref(round.core)
-        round.recompute = self.recomputes
-        round.start, round.index, round.offset = start, index, self.clock.seen
         if playing:
             self.check(round)
         return round

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -61,6 +62,7 @@ class HuggingFaceTask(Task):
     """A `Task` read off a Hugging Face model."""
 
     classes: int | None = None  # of the labels, where they are classes
+    shift: Callable[[Tensor], Tensor] | None = None  # labels → decoder_input_ids
     encoder_decoder: bool = False
     multiple_choice: bool = False
 
@@ -69,6 +71,10 @@ class HuggingFaceTask(Task):
         """Describe `model`, refusing by name what cannot be played with."""
         if not isinstance(batch, Mapping):
             raise ModelError(f"a Hugging Face batch is a mapping of tensors, not {type(batch).__name__}")
+        if batch.get("num_items_in_batch") is not None:
+            raise ModelError("the batch holds num_items_in_batch; give it to the game instead, as normalizer=")
+        if batch.get("labels") is not None and not isinstance(batch["labels"], Tensor):
+            raise ModelError(f"labels are a {type(batch['labels']).__name__}; the model needs a tensor")
         core = bare(model)
         kind, name = _kind(core, batch), type(core).__name__
         classes = None
@@ -81,6 +87,7 @@ class HuggingFaceTask(Task):
             classes=classes,
             logits=_missing,
             loss=_missing,
+            shift=partial(_decoder_input_ids, core) if core.config.is_encoder_decoder else None,
             encoder_decoder=bool(core.config.is_encoder_decoder),
             multiple_choice="MultipleChoice" in name,
         )
@@ -164,8 +171,9 @@ class HuggingFaceTask(Task):
     def input_ids(self, side: str, batch: Batch) -> Tensor | None:
         """The ids a side embeds."""
         ids: Tensor | None = batch.get("input_ids" if side == "source" else "decoder_input_ids")
-        if side == "target" and ids is None:
-            ids = batch.get("labels") if self.kind == "tokens" else batch.get("input_ids")
+        if side == "target" and ids is None:  # the model embeds its targets, or its input again, one to the right
+            words: Tensor | None = batch.get("labels" if self.kind == "tokens" else "input_ids")
+            ids = None if words is None or self.shift is None else self.shift(words)
         if ids is not None and ids.dim() == 3:  # multiple choice
             ids = ids.flatten(0, 1)
         return ids

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+import torch
 from torch import Tensor, nn
 
 from ..errors import ModelError
@@ -46,6 +47,11 @@ class Injection:
             delta = deltas(side, output.detach()) if callable(deltas) else (deltas or {}).get(side)
             if delta is None:
                 return None
+            if _inside_checkpoint():
+                raise ModelError(
+                    f"the embedding of side {side!r} runs inside activation checkpointing, whose recomputation would "
+                    "not see the perturbation; checkpoint the layers, not the embedding"
+                )
             if delta.shape != output.shape:
                 raise ModelError(
                     f"the perturbation of side {side!r} has shape {tuple(delta.shape)}, but its embedding puts "
@@ -64,8 +70,9 @@ class Injection:
             if count != 1:
                 raise ModelError(
                     f"the embedding of side {side!r} ({type(self.sides[side]).__name__}) ran {count} times in one "
-                    "pass instead of once, so a perturbation there would not mean what it says; name the "
-                    "modules that run with Task(embeddings={'source': 'path.to.embedding'})"
+                    "pass instead of once, so a perturbation there would not mean what it says; give input_ids rather "
+                    "than inputs_embeds, play before the model is compiled, or name the module that runs with "
+                    "Task(embeddings={'source': 'path.to.embedding'})"
                 )
 
 
@@ -79,3 +86,9 @@ def find_embedding(model: nn.Module) -> nn.Module:
         f"{type(model).__name__} should have one nn.Embedding to perturb but {what}; "
         "say which with Task(embeddings={'source': 'path.to.embedding'})"
     )
+
+
+def _inside_checkpoint() -> bool:
+    """Whether a non-reentrant activation checkpoint is being recorded."""
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return hooks is not None and getattr(hooks[0], "__qualname__", "").startswith("_checkpoint_hook")

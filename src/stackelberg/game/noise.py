@@ -33,7 +33,7 @@ def unit_noise(kind: NoiseName, shape: torch.Size, index: Tensor, *, seed: int, 
     token = _scramble(_scramble(torch.arange(length, device=index.device)) ^ key[:, None])  # (B, L)
     word = _scramble(torch.arange(width, device=index.device) * 0x9E3779B9 & _MASK)  # (d,)
     bits = _scramble(token[:, :, None] ^ word)  # (B, L, d)
-    uniform = ((bits >> 8).float() + 0.5) * 2.0**-24  # in (0, 1), never at its ends
+    uniform = ((bits >> 9).float() + 0.5) * 2.0**-23  # in (0, 1): with one bit more, float32 would round to 1
     if kind == "uniform":
         return (2 * uniform - 1) * math.sqrt(3)
     return torch.erfinv(2 * uniform - 1) * math.sqrt(2)

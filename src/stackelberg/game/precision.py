@@ -9,11 +9,13 @@ a micro-batch guards exactly the sentences that the whole batch would.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from .divergence import SLICE_ELEMENTS
 from .injection import Deltas
 
 # The relative spacing of numbers in what the model computes its outputs with.
@@ -33,45 +35,73 @@ DIFFERENCE_RADIUS = {"float64": 1e-5, "float32": 1e-2, "tf32": 1e-1, "bfloat16":
 FAITHFUL_DIFFERENCES = ("float64", "float32")
 
 
+@torch.no_grad()
 def movement(clean: Tensor, reply: Tensor, mask: Tensor, precision: str, distributions: bool) -> Tensor:
     """How far each sentence's output moved, in units of its own rounding: `(B,)`.
 
     Rows are `(B, T, C)` logits, or values where not `distributions`. Logits of size |z| are known to about
     spacing · |z|, which moves their probabilities by that times Σ p (1 − p); a probability itself is computed
-    in float32. Positions of a sentence are averaged.
+    in float32. Positions of a sentence are averaged; large vocabularies are gone through in slices.
     """
-    clean, reply = clean.detach(), reply.detach()
-    clean, reply = clean.to(torch.promote_types(clean.dtype, torch.float32)), reply.to(clean.dtype)
-    size = clean.abs().amax(-1) + 0.1  # logits that happen to be small still come from terms that are not
-    if distributions:
-        p, q = clean.softmax(-1), reply.to(clean.dtype).softmax(-1)
-        moved = (p - q).abs().sum(-1)
-        unit = SPACING[precision] / 2 * size * (p * (1 - p)).sum(-1) + torch.finfo(p.dtype).eps
-    else:
-        moved = (clean - reply).abs().sum(-1)
-        unit = SPACING[precision] / 2 * size
-    count = mask.sum(-1).clamp_min(1)
-    return torch.where(mask, moved, 0).sum(-1) / torch.where(mask, unit, 0).sum(-1).clamp_min(1e-30) * (count > 0)
+    width = max(1, SLICE_ELEMENTS // max(1, clean.shape[0] * clean.shape[2]))
+    moved = unit = torch.zeros((), device=clean.device)
+    for z, answer, real in zip(clean.split(width, 1), reply.split(width, 1), mask.split(width, 1), strict=True):
+        m, u = _moved(z, answer, SPACING[precision] / 2, distributions)
+        moved = moved + torch.where(real, m, 0).sum(-1)
+        unit = unit + torch.where(real, u, 0).sum(-1)
+    return moved / unit.clamp_min(torch.finfo(unit.dtype).tiny)
+
+
+def _moved(clean: Tensor, reply: Tensor, rounding: float, distributions: bool) -> tuple[Tensor, Tensor]:
+    """Movement and rounding unit of each position, (B, T)."""
+    clean = clean.to(torch.promote_types(clean.dtype, torch.float32))
+    reply = reply.to(clean.dtype)
+    if not distributions:
+        return (clean - reply).abs().sum(-1), rounding * (clean.abs().amax(-1) + 0.1)
+    p, q = clean.softmax(-1), reply.softmax(-1)
+    # A masked class's huge logit rounds nothing that matters. Small logits still come from terms that are not.
+    size = torch.where(p > 1e-6, clean.abs(), 0).amax(-1) + 0.1
+    unit = rounding * size * (p * (1 - p)).sum(-1) + torch.finfo(p.dtype).eps
+    return (p - q).abs().sum(-1), unit
 
 
 @dataclass
 class InnerScale:
     """What ℓ is multiplied by before it is differentiated, and its gradient divided by in float32.
 
-    Half of float16's gradients are below its smallest number at small δ. The scale halves, without the device
-    being waited for, whenever a gradient overflows; that step's sentences are not moved and not trusted.
+    Half of float16's gradients are below its smallest number at small δ. Like a gradient scaler's, the scale
+    halves when a gradient or a product overflows, which is then left out, and grows again after a while; all of
+    it on the device, which is not waited for. In other precisions it is 1.
     """
 
     value: Tensor
+    good: Tensor  # how many finite ones in a row
+    active: bool
+
+    GROWTH_INTERVAL = 2000
 
     @classmethod
     def at(cls, precision: str, device: torch.device) -> InnerScale:
-        """1, but for float16."""
-        return cls(torch.tensor(2.0**14 if precision == "float16" else 1.0, device=device))
+        """2¹⁴ for float16."""
+        active = precision == "float16"
+        return cls(torch.tensor(2.0**14 if active else 1.0, device=device), torch.zeros((), device=device), active)
 
     def unscale(self, gradients: Deltas) -> tuple[Deltas, Tensor]:
         """The true gradients, 0 where they overflowed; and whether all were finite, a bool on the device."""
-        finite = torch.stack([torch.isfinite(g).all() for g in gradients.values()]).all()
-        true = {side: torch.where(finite, g / self.value, torch.zeros_like(g)) for side, g in gradients.items()}
-        self.value = torch.where(finite, self.value, self.value / 2)
+        finite = self.watch(list(gradients.values()))
+        scale = torch.where(finite, self.value, 1)
+        true = {side: torch.where(finite, g / scale, torch.zeros_like(g)) for side, g in gradients.items()}
+        self.adapt(finite)
         return true, finite
+
+    def watch(self, found: Sequence[Tensor | None]) -> Tensor:
+        """Whether all of these are finite, a bool on the device."""
+        return torch.stack([torch.isfinite(x).all() for x in found if x is not None]).all()
+
+    def adapt(self, finite: Tensor) -> None:
+        """Halve after an overflow, double after `GROWTH_INTERVAL` finite ones."""
+        if self.active:
+            self.good = torch.where(finite, self.good + 1, 0)
+            grown = torch.where(self.good >= self.GROWTH_INTERVAL, self.value * 2, self.value)
+            self.good = torch.where(self.good >= self.GROWTH_INTERVAL, 0, self.good)
+            self.value = torch.where(finite, grown, self.value / 2).clamp(1.0, 2.0**16)

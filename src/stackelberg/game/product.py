@@ -208,7 +208,7 @@ class Automatic:
 
     differences: Differences
     precision: str
-    second_derivative: bool = True
+    without: set[int] = field(default_factory=set)  # models that have none
     faithful: DoubleBackward = field(default_factory=DoubleBackward)
 
     def __call__(
@@ -221,13 +221,13 @@ class Automatic:
         scale: float | Tensor,
     ) -> Gradients:
         """The product, by the best way there is."""
-        if self.second_derivative:
+        if _model(parameters) not in self.without:
             try:
                 return self.faithful(payoff, deltas, clean, u, parameters, scale)
             except RuntimeError as error:
                 if not lacks_second_derivative(error):
                     raise
-                self.second_derivative = False
+                self.without.add(_model(parameters))
                 doubt = (
                     "" if self.precision in FAITHFUL_DIFFERENCES else f", which are not faithful in {self.precision}"
                 )

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from ..errors import ModelError
+
 
 class MomentumCopy:
     """θ̃ ← (1 − β) θ + β θ̃ after each optimizer step; kept in at least float32, for trained parameters only."""
@@ -18,14 +20,21 @@ class MomentumCopy:
 
     def follow(self, core: nn.Module) -> None:
         """Start at θ, unless a checkpoint was loaded."""
-        for name, p in core.named_parameters():
-            if p.requires_grad and name not in self.weights:
+        parameters = dict(_named(core))
+        unknown = set(self.weights) - set(parameters)
+        if unknown:
+            raise ModelError(f"the saved momentum copy holds {sorted(unknown)[0]!r}, which this model does not have")
+        for name, p in parameters.items():
+            if not p.requires_grad:
+                continue
+            if name not in self.weights:
                 self.weights[name] = p.detach().to(torch.promote_types(p.dtype, torch.float32), copy=True)
+            self.weights[name] = self.weights[name].to(p.device)
 
     @torch.no_grad()
     def move(self, core: nn.Module, momentum: float) -> None:
         """One step towards the parameters."""
-        for name, p in core.named_parameters():
+        for name, p in _named(core):
             if name in self.weights:
                 self.weights[name].lerp_(p.detach().to(self.weights[name]), 1 - momentum)
 
@@ -34,7 +43,7 @@ class MomentumCopy:
         """Inside, the model computes with θ̃; tied parameters stay tied."""
         copies = {
             id(p): nn.Parameter(self.weights[name].to(p), requires_grad=False)
-            for name, p in core.named_parameters()
+            for name, p in _named(core)
             if name in self.weights
         }
         worn = [
@@ -50,3 +59,8 @@ class MomentumCopy:
         finally:
             for module, name, p in worn:
                 setattr(module, name, p)
+
+
+def _named(core: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """Parameters by the names they have where nothing is compiled."""
+    return ((name.replace("_orig_mod.", ""), p) for name, p in core.named_parameters())

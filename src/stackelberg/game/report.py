@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
-from .follower import Follower, Trajectory
+from .ball import Ball
+from .follower import Trajectory
+from .injection import Deltas
 
 
 @dataclass
@@ -26,21 +28,23 @@ class Report:
     guarded: Tensor | None = None  # share of (sentence, step) pairs whose interaction was left out as noise
     interaction_norm: Tensor | None = None  # ‖interaction term‖₂ over θ, only when asked for
 
-    def describe(self, follower: Follower, path: Trajectory) -> None:
-        """Fill in the follower's part."""
-        first, last = path.deltas[0], path.deltas[-1]
+    def describe(self, balls: Mapping[str, Ball], masks: Deltas, first: Deltas, last: Deltas) -> None:
+        """Fill in what is known of a perturbation that went from `first` to `last`."""
         self.start_norm = _mean_norm(first.values())
         self.final_norm = _mean_norm(last.values())
         on_surface, radii, ratios = [], [], []
-        for side, ball in follower.balls.items():
-            real = follower.masks[side].amax((-2, -1) if ball.per == "sentence" else -1, keepdim=True) > 0
-            on_surface.append((ball.on_surface(last[side]) & real).sum() / real.sum())
-            ratios.append((ball.length(first[side]) / ball.radius * real).sum() / real.sum())
+        for side, ball in balls.items():
+            real = masks[side].amax((-2, -1) if ball.per == "sentence" else -1, keepdim=True) > 0
+            on_surface.append((ball.on_surface(last[side].detach()) & real).sum() / real.sum())
+            ratios.append((ball.length(first[side].detach()) / ball.radius * real).sum() / real.sum())
             radius = torch.as_tensor(ball.radius, dtype=torch.float32, device=real.device)
             radii.append((radius * real).sum() / real.sum())
         self.surface = torch.stack(on_surface).mean()
         self.start_ratio = torch.stack(ratios).mean()
         self.radius = torch.stack(radii).mean()
+
+    def count_guarded(self, path: Trajectory) -> None:
+        """Fill in whose interaction was left out."""
         if path.trusted:
             self.guarded = 1 - torch.stack([t.float().mean() for t in path.trusted]).mean()
 

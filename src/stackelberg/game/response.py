@@ -48,24 +48,26 @@ class Contest:
     scale: InnerScale
     base: Deltas  # x, the embeddings of the perturbed sides: ℓ depends on x + δ alone, so ∂ℓ/∂x = ∂ℓ/∂δ
 
-    def gradient(self, payoff: Payoff, deltas: Deltas, clean: Tensor | None) -> tuple[Deltas, Tensor]:
-        """g = ∇_δ Σ_i ℓ_i, each sentence its own maximiser: no 1/N ever reaches it. Also who is trusted."""
+    def gradient(
+        self, payoff: Payoff, deltas: Deltas, clean: Tensor | None, watched: bool = True
+    ) -> tuple[Deltas, Tensor]:
+        """g = ∇_δ Σ_i ℓ_i, each sentence its own maximiser: no 1/N ever reaches it. If `watched`, who is trusted."""
         leaves = {side: delta.detach().requires_grad_() for side, delta in deltas.items()}
         with torch.enable_grad():
-            values, moved = payoff.watched(leaves, clean)
+            values, moved = payoff.watched(leaves, clean) if watched else (payoff(leaves, clean), None)
             found = torch.autograd.grad(values.sum() * self.scale.value, list(leaves.values()))
         g, finite = self.scale.unscale(dict(zip(leaves, found, strict=True)))
         sentences = len(found[0])
         return g, finite.expand(sentences) if moved is None else finite & _by_row(moved >= TRUSTED, sentences)
 
-    def climb(self, start: Deltas, clean: Tensor | None) -> Trajectory:
-        """Play the K steps, keeping what the sweep needs and no graph."""
+    def climb(self, start: Deltas, clean: Tensor | None, watched: bool = True) -> Trajectory:
+        """Play the K steps, keeping what the sweep needs and no graph; `watched` for a sweep to come."""
         clean = None if clean is None else clean.detach()
         path = Trajectory([start])
         states = self.follower.start(start)
         for k in range(self.follower.steps):
             payoff = self.payoff()
-            g, trusted = self.gradient(payoff, path.deltas[k], clean)
+            g, trusted = self.gradient(payoff, path.deltas[k], clean, watched)
             path.remember(payoff, g, states, trusted)
             with torch.no_grad():
                 delta, states = self.follower.move(k, path.deltas[k], g, states)
@@ -99,7 +101,8 @@ class Contest:
 
     def _product(self, payoff: Payoff, deltas: Deltas, clean: Tensor | None, u: Deltas) -> Gradients:
         try:
-            return self.product(payoff, deltas, clean, u, self.parameters, self.scale.value)
+            G = self.product(payoff, deltas, clean, u, self.parameters, self.scale.value)
+            return self._without_overflow(G) if self.scale.active else G
         except RuntimeError as error:
             if not lacks_second_derivative(error):
                 raise
@@ -109,13 +112,24 @@ class Contest:
                 "product='differences', or a model without that module"
             ) from error
 
+    def _without_overflow(self, G: Gradients) -> Gradients:
+        """A product that float16 could not hold is left out, and the scale lowered for the next."""
+        finite = self.scale.watch([*G.deltas.values(), G.clean, *G.parameters])
+        self.scale.adapt(finite)
+
+        def kept(x: Tensor | None) -> Tensor | None:
+            return None if x is None else torch.where(finite, x, torch.zeros_like(x))
+
+        deltas = {side: torch.where(finite, x, torch.zeros_like(x)) for side, x in G.deltas.items()}
+        return Gradients(deltas, kept(G.clean), [kept(x) for x in G.parameters])
+
 
 def respond(contest: Contest, start: Deltas, clean: Tensor | None, route: Route) -> tuple[Deltas, Trajectory]:
     """δ^K(θ) from δ⁰ = `start` against the clean prediction, differentiable by `route`; and the way there."""
     if route == "exact":
         return _unrolled(contest, start, clean)
     if route == "none" or contest.follower.steps == 0:
-        path = contest.climb(start, clean)
+        path = contest.climb(start, clean, watched=False)
         return path.deltas[-1], path
     paths: list[Trajectory] = []
     last = _Response.apply(contest, start, paths, clean, *contest.base.values(), *contest.parameters)  # type: ignore[no-untyped-call]

@@ -37,23 +37,31 @@ class Round:
         *,
         dropout: Dropout,
         second_derivative: bool,
-        normalizer: Normalizer | None,
-        streamed: bool,
+        normalizer: Normalizer | None = None,
+        start: Tensor | Mapping[str, Tensor] | None = None,
+        index: Tensor | None = None,
+        offset: int = 0,
+        streamed: bool = False,
+        recompute: bool = False,
+        measure_interaction: bool = False,
     ) -> None:
-        """`streamed`: later passes see a leaf copy of the clean logits, and `task_term` hands their cotangents on."""
+        """See the attributes for what each argument means."""
+        if start is not None and not isinstance(start, Tensor | Mapping):
+            raise SettingError(f"start is a {type(start).__name__}; give a tensor, or a mapping from side to tensor")
+        refuse_bad_counts(normalizer, index)
         self.model = model
         self.core = unwrap(model, second_derivative)
         self.batch = batch
         self.task = task or _describe(self.core, batch)
         self.injection = Injection(self.task.sides(self.core))
         self.conditions = Conditions(self.core, dropout, second_derivative)
-        self.normalizer = normalizer
-        self.streamed = streamed
-        self.start: Tensor | Mapping[str, Tensor] | None = None  # δ⁰, where it was given
-        self.index: Tensor | None = None  # each example's number within the step, where it was given
-        self.offset = 0  # how many rows of the step were embedded before
-        self.recompute = False
-        self.asked_for_interaction = False
+        self.normalizer = normalizer  # N, where it was given
+        self.start = start  # δ⁰, where it was given
+        self.index = index  # each example's number within the step, where it was given
+        self.offset = offset  # how many rows of the step were embedded before
+        self.streamed = streamed  # later passes see leaf copies; `task_term` hands their cotangents on
+        self.recompute = recompute  # the clean pass is run again in the backward pass instead of being kept
+        self.measure_interaction = measure_interaction
         self.report = Report()
         self.base: Deltas = {}  # the clean pass's embeddings, which later passes add δ to
         self._clean: list[tuple[Tensor, Tensor]] = []  # (in the clean graph, the leaf that other passes see)
@@ -125,7 +133,9 @@ class Round:
         if self.index is None:
             rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
             return torch.arange(rows, device=device) + (self.offset + (rank << 40))
-        choices = rows // len(self.index)
+        choices = rows // len(self.index) if len(self.index) else 0
+        if choices * len(self.index) != rows:
+            raise SettingError(f"index numbers {len(self.index)} examples, but the batch has {rows}")
         numbers = self.index.to(device)[:, None] * choices + torch.arange(choices, device=device)
         return numbers.flatten()
 
@@ -212,24 +222,27 @@ class _Inject(torch.autograd.Function):
 
 def unwrap(model: nn.Module, second_derivative: bool) -> nn.Module:
     """The module inside DDP and, where a second derivative is needed, inside `torch.compile`."""
+    if not isinstance(model, nn.Module):
+        raise ModelError(
+            f"the game's first argument is the model, but it is a {type(model).__name__}; call game(model, batch)"
+        )
     if isinstance(model, nn.DataParallel):
         raise ModelError("nn.DataParallel has no complete second derivative; use DistributedDataParallel")
     if type(model).__name__ == "DeepSpeedEngine" or any(hasattr(p, "ds_id") for p in model.parameters()):
         raise ModelError("DeepSpeed ZeRO cannot run several backward passes over one model; use DDP or FSDP2")
-    core = model
+    core, distributed, compiled = model, False, False
     while True:
         if isinstance(core, nn.parallel.DistributedDataParallel):
             if core.static_graph:
                 raise ModelError("DDP with static_graph=True loses the game's gradients; set static_graph=False")
-            core = core.module
-        elif second_derivative and _compiled(core):
-            core = core._orig_mod  # type: ignore[assignment]
+            core, distributed = core.module, True
+        elif hasattr(core, "_orig_mod") and (second_derivative or hasattr(core._orig_mod, "module")):
+            core, compiled = core._orig_mod, True  # type: ignore[assignment]
         else:
-            return core
-
-
-def _compiled(model: nn.Module) -> bool:
-    return hasattr(model, "_orig_mod")
+            break
+    if distributed and compiled:
+        raise ModelError("torch.compile and DDP together hide the game's gradients from the reducer; use one of them")
+    return core
 
 
 def _describe(core: nn.Module, batch: Batch) -> Task:
@@ -240,3 +253,15 @@ def _describe(core: nn.Module, batch: Batch) -> Task:
         f"{type(core).__name__} is not a Hugging Face model, so its logits and loss are not known; give the game "
         "task=Task(kind, logits=(model, batch) → logits, loss=(logits, batch) → loss)"
     )
+
+
+def refuse_bad_counts(normalizer: object, index: object) -> None:
+    """Refuse a normalizer that is not a positive number (or a pair of them), and an index that is not a vector."""
+    counts = normalizer if isinstance(normalizer, tuple) else (normalizer,)
+    if normalizer is not None and (len(counts) != (2 if isinstance(normalizer, tuple) else 1)):
+        raise SettingError(f"normalizer={normalizer!r} should be N, or a pair (tokens, sentences)")
+    for count in counts if normalizer is not None else ():
+        if not isinstance(count, Tensor) and not (isinstance(count, int | float) and count > 0):
+            raise SettingError(f"normalizer={normalizer!r} should be a number above 0, or a pair (tokens, sentences)")
+    if index is not None and not (isinstance(index, Tensor) and index.dim() == 1 and not index.is_floating_point()):
+        raise SettingError("index should be a whole-number tensor with one entry for each example")

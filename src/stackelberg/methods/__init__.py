@@ -26,6 +26,21 @@ __all__ = [
 ]  # fmt: skip
 
 
+# What papers and other libraries call our settings.
+SYMBOLS = {
+    "alpha": "weight",
+    "lambda_s": "weight",
+    "eps": "epsilon",
+    "eta": "step_size",
+    "lr": "step_size",
+    "sigma": "init_std",
+    "K": "steps",
+    "k": "steps",
+    "mu": "proximal_weight",
+    "beta": "momentum",
+}
+
+
 def create(name: str, **settings: Any) -> Game:
     """The method of that name with these settings, refusing by name what it does not know.
 
@@ -33,12 +48,13 @@ def create(name: str, **settings: Any) -> Game:
         >>> create("salt", weight=2.0, steps=2).settings["steps"]
         2
     """
+    if name not in METHODS and name.lower() in METHODS:
+        raise SettingError(f"method={name!r} is not known (did you mean {name.lower()!r}?)")
     one_of("method", name, METHODS)
     method = METHODS[name]
     known = [f.name for f in fields(method) if f.init]
     for setting in settings:
         if setting not in known:
-            raise SettingError(
-                f"method {name!r} has no setting {setting!r}{nearest(setting, known)}; it has {', '.join(known)}"
-            )
+            meant = f" (it is called {SYMBOLS[setting]!r} here)" if setting in SYMBOLS else nearest(setting, known)
+            raise SettingError(f"method {name!r} has no setting {setting!r}{meant}; it has {', '.join(known)}")
     return method(**settings)

@@ -29,8 +29,8 @@ class FreeAT(Scheduled, Perturbing):
     """F = L(x + δ). The one backward pass that updates θ also moves δ, and each batch is replayed m times.
 
     δ is carried over from replay to replay and from batch to batch, cropped or padded to the next one's length,
-    so every replay is an ordinary optimizer step: `for batch in replayed(loader, game.replays): ...`, with the
-    number of epochs divided by m.
+    so every replay is an ordinary optimizer step: `for batch in replayed(loader, game.replays_per_batch):
+    ...`, with the number of epochs divided by m.
 
     Args:
         replays: m.
@@ -76,6 +76,7 @@ class FreeAT(Scheduled, Perturbing):
             delta = self.start_of(round, side, x, space)
         else:
             delta = space.ball.project(self._carried(side, x, round.offset).to(space.mask) * space.mask)
+        round.report.describe({side: space.ball}, {side: space.mask}, {side: delta}, {side: delta})
         delta.requires_grad_().register_hook(partial(self._ascend, round.offset, side, space, delta))
         return delta
 

@@ -55,7 +55,7 @@ class FreeLB(Diverging, Climbing):
         """K passes, each giving a gradient on θ and, but for the last, one that moves δ."""
         original = self.form == "original"
         deltas, spaces = self._open(round) if original else self._clean(round)
-        follower = self.follower(spaces)
+        follower, start = self.follower(spaces), deltas
         states = follower.start(deltas)
         for k in range(self.steps):
             if original:
@@ -72,6 +72,7 @@ class FreeLB(Diverging, Climbing):
                 with torch.no_grad():
                     moved, states = follower.move(k, deltas, g, states)
                 deltas = {side: delta.requires_grad_() for side, delta in moved.items()}
+        round.report.describe(follower.balls, follower.masks, start, deltas)
         if not original:
             yield Term(round.task_term())
 

@@ -28,7 +28,11 @@ class R3F(Diverging, Perturbing):
     def play(self, round: Round) -> Play:
         """One noisy pass."""
         round.clean()
-        noise = self.start(round, self.space(round))
+        spaces = self.space(round)
+        noise = self.start(round, spaces)
+        round.report.describe(
+            {side: s.ball for side, s in spaces.items()}, {side: s.mask for side, s in spaces.items()}, noise, noise
+        )
         payoff = round.divergence(self.divergence_for(round), self.detach_target)
         yield Term(self.regularizer(round, payoff(noise, round.target)))
         yield Term(round.task_term())

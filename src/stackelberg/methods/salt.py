@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from ..errors import SettingError, one_of
 from ..game.divergence import DIVERGENCES
-from ..game.fidelity import Fidelity, Hand, measure, size
+from ..game.fidelity import Fidelity, measure
 from ..game.floor import NoiseFloor
 from ..game.game import Play, Term
+from ..game.hand import Hand, size
 from ..game.payoff import Payoff
 from ..game.precision import InnerScale
 from ..game.product import DoubleBackward, Product
@@ -47,10 +48,13 @@ class AdversarialGame(Regularizing, Climbing):
         round.clean()
         hand = self.hand(round, tied=self.route() == "exact")
         delta, path = respond(hand.contest, hand.start, round.target, self.route())
-        round.report.describe(hand.contest.follower, path)
+        follower = hand.contest.follower
+        round.report.describe(follower.balls, follower.masks, path.deltas[0], path.deltas[-1])
+        if self.route() == "sweep":
+            round.report.count_guarded(path)
         if round.start is None:
             self._floor.look(round.report, round.conditions.precision)
-        if round.asked_for_interaction and self.route() == "sweep":
+        if round.measure_interaction and self.route() == "sweep":
             round.report.interaction_norm = size(hand.interaction(path))
         yield Term(self.regularizer(round, self.payoff(round)(self.amplified(delta), round.target)))
         yield Term(round.task_term())
@@ -100,9 +104,9 @@ class AdversarialGame(Regularizing, Climbing):
 
         def deal(core: nn.Module, given: Mapping[str, Tensor] | None) -> Hand:
             round = Round(
-                core, batch, self.task, dropout="shared", second_derivative=twice, normalizer=None, streamed=False,
+                core, batch, self.task, dropout="shared", second_derivative=twice,
+                start=start if given is None else given,
             )  # fmt: skip
-            round.start = start if given is None else given
             round.clean()
             return self.hand(round)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Integral, Real
 
 from ...errors import SettingError
 
@@ -11,7 +12,7 @@ def number(
     name: str, value: object, *, above: float = -math.inf, least: float = -math.inf, most: float = math.inf
 ) -> None:
     """Refuse a value that is not a finite number in range."""
-    real = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    real = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
     if not real or not (least <= value <= most and value > above):  # type: ignore[operator]
         bounds = [f"above {above:g}"] * (above > -math.inf) + [f"at least {least:g}"] * (least > -math.inf)
         bounds += [f"at most {most:g}"] * (most < math.inf)
@@ -26,5 +27,5 @@ def flag(name: str, value: object) -> None:
 
 def whole(name: str, value: object, least: int) -> None:
     """Refuse a value that is not a whole number of at least `least`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise SettingError(f"{name}={value!r} should be a whole number of at least {least}")

@@ -133,7 +133,9 @@ class Perturbing(Game):
             return coordinates**0.5
         if self.start_noise == "uniform":
             return 3**0.5
-        return (2 * torch.log(2 * torch.as_tensor(coordinates))) ** 0.5
+        # E max |N| of n normal deviates is close to the quantile of |N| at 0.5264^(1/n).
+        quantile = 0.5264 ** (1 / torch.as_tensor(coordinates, dtype=torch.float64))
+        return (2**0.5 * torch.erfinv(quantile)).to(torch.float32)
 
     def start(self, round: Round, spaces: dict[str, Space]) -> Deltas:
         """δ⁰ of every perturbed side, masked but not projected; a given one as it is."""

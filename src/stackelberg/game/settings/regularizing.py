@@ -66,6 +66,11 @@ class Regularizing(Scheduled):
         flag("recompute", self.recompute)
         one_of("reduction", self.reduction, ("tokens", "sentences"))
 
+    def check(self, round: Round) -> None:
+        """A normalizer that does not fit the reduction."""
+        super().check(round)
+        self.by_sentence(round)
+
     @property
     def recomputes(self) -> bool:
         """The setting."""
