@@ -4,7 +4,8 @@
 
 A head is trained for 100 steps on the model as it is, then every sentence pair is played alone, from several
 starts, in each precision and for each K; float64 plays the same trajectory. The table gives the median and the
-worst cosine of the product, and beside it what else can go wrong: the ascent direction, the share of guarded sentences, ‖δ⁰‖/ε.
+worst cosine of the product, and beside it what else can go wrong: the ascent direction, the share of guarded
+sentences, ‖δ⁰‖/ε.
 """
 
 from __future__ import annotations
@@ -135,8 +136,8 @@ def main() -> None:
                     )
                     print(
                         f"{precision:10} {product:18} {steps}  {row['start']:6.2f}   {row['product_median']:11.5f} "
-                        f"{row['product_worst']:7.4f}   {row['interaction_median']:11.4f}   {row['direction_worst']:7.4f} "
-                        f"{row['reached_median']:8.3f} {row['guarded']:8.1%}",
+                        f"{row['product_worst']:7.4f}   {row['interaction_median']:11.4f}   "
+                        f"{row['direction_worst']:7.4f} {row['reached_median']:8.3f} {row['guarded']:8.1%}",
                         flush=True,
                     )
                     args.out.write_text(json.dumps(results, indent=1))

@@ -726,3 +726,19 @@ def test_create_refuses_by_name(name: str, settings: dict[str, Any], parts: list
 def test_settings_make_the_same_method_again(name: str) -> None:
     game = create(name, seed=3)
     assert create(name, **game.settings).settings == game.settings
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_help_explains_every_setting_once(name: str) -> None:
+    """`help(SALT)` needs no reading of its bases."""
+    lines = (METHODS[name].__doc__ or "").splitlines()
+    for setting in create(name).settings:
+        assert sum(line.startswith(f"    {setting}: ") for line in lines) == 1, setting
+
+
+def test_other_libraries_names_are_translated() -> None:
+    """α is `weight` here, whatever it is called elsewhere."""
+    with pytest.raises(SettingError, match=r"alpha.*called 'weight'"):
+        create("salt", alpha=1.0)
+    with pytest.raises(SettingError, match="did you mean 'salt'"):
+        create("SALT")

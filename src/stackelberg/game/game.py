@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
@@ -63,6 +65,7 @@ class Game(ABC):
         super().__init_subclass__()
         if "name" in cls.__dict__:
             Game.registry[cls.name] = cls
+            cls.__doc__ = _with_every_setting(cls)
 
     def __post_init__(self) -> None:
         """Check the settings; every group of settings adds its own checks."""
@@ -276,6 +279,17 @@ class Game(ABC):
         report.loss = objective.detach()
         report.task_loss = None if round.task_loss is None else round.task_loss.detach()
         return report
+
+
+def _with_every_setting(cls: type) -> str:
+    """A method's docstring with the settings that it inherits, so that `help(SALT)` is complete."""
+    summary = inspect.cleandoc(cls.__doc__ or "").partition("\nArgs:\n")[0]
+    entries: dict[str, str] = {}
+    for base in cls.__mro__:  # what a method says of a setting comes before what its bases do
+        described = inspect.cleandoc(base.__doc__ or "").partition("\nArgs:\n")[2]
+        for entry in re.split(r"\n(?=    \w+: )", described.rstrip()):
+            entries.setdefault(entry.partition(":")[0].strip(), entry)
+    return summary.rstrip() + "\n\nArgs:\n" + "\n".join(entry for entry in entries.values() if entry)
 
 
 def _plain(round: Round) -> Play:

@@ -154,8 +154,8 @@ class VirtualGame(Diverging, AdversarialGame):
 class SALT(Anticipating, VirtualGame):
     """The Stackelberg game: the leader's gradient goes through the follower's K steps.
 
-    Every setting and its symbol: `weight` α, `epsilon` ε, `step_size` η, `init_std` σ, `steps` K; see the bases
-    for each. `gradient="none"` gives VAT, `steps=0` plain noise regularization.
+    Every setting and its symbol: `weight` α, `epsilon` ε, `step_size` η, `init_std` σ, `steps` K.
+    `gradient="none"` gives VAT, `steps=0` plain noise regularization.
 
     Example:
         >>> from stackelberg import SALT
