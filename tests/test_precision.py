@@ -248,3 +248,10 @@ def test_float16_product_that_overflows_is_left_out() -> None:
             if gradient(model).isfinite().all():
                 break
     assert gradient(model).isfinite().all()
+
+
+def test_fidelity_where_nobody_is_trusted_is_not_a_number() -> None:
+    """And no error: there is simply no interaction to compare."""
+    model, batch = zoo.build("classification", "bert", dtype=torch.float32)
+    measured = SALT(init_std=1e-12).fidelity(model, batch)
+    assert measured.guarded == 1.0 and measured.product != measured.product

@@ -78,5 +78,5 @@ def _direction(path: Trajectory, exact: list[Deltas]) -> float:
         for side, g64 in theirs.items():
             g = path.gradients[k][side].double()
             cosines = torch.cosine_similarity(g.flatten(1), g64.flatten(1), dim=1).abs()[path.trusted[k]]
-            worst = min(worst, *cosines.tolist())
+            worst = min([worst, *cosines.tolist()])
     return worst
