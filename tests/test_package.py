@@ -1,0 +1,50 @@
+"""The package as it is imported: lazy, complete, and its examples true."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import stackelberg
+import zoo
+
+
+def test_importing_it_does_not_import_torch() -> None:
+    """So that a command line can answer `--help` at once."""
+    code = "import sys, stackelberg; dir(stackelberg); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_public_name_is_there() -> None:
+    """And no other is."""
+    for name in stackelberg.__all__:
+        assert getattr(stackelberg, name) is not None
+    assert stackelberg.__version__
+    with pytest.raises(AttributeError, match="salty"):
+        _ = stackelberg.salty
+
+
+@pytest.mark.parametrize("module", ["methods", "methods.salt", "game.task"])
+def test_examples_in_docstrings_run(module: str) -> None:
+    """Doctest."""
+    outcome = doctest.testmod(importlib.import_module(f"stackelberg.{module}"))
+    assert outcome.attempted > 0 and outcome.failed == 0
+
+
+def test_readme_loop_runs() -> None:
+    """The one line in the README, on a small model."""
+    model, batch = zoo.build("classification", "bert")
+    text = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    code = text.split("```python\n")[1].split("```")[0]
+    before = [p.detach().clone() for p in model.parameters()]
+    names: dict[str, Any] = {"model": model, "loader": [batch] * 2}
+    names["optimizer"] = torch.optim.SGD(model.parameters(), lr=0.1)
+    exec(code, names)
+    assert any(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
