@@ -39,18 +39,32 @@ class Gradients:
     parameters: list[Tensor | None]
 
 
-class Product(Protocol):
-    """(payoff, δ, z, u, θ, scale) → G. `scale` keeps half-precision derivatives of ℓ from flushing to zero."""
+@dataclass(frozen=True)
+class Point:
+    """Where and in which direction a product is taken."""
 
-    def __call__(
-        self,
-        payoff: Payoff,
-        deltas: Deltas,
-        clean: Tensor | None,
-        u: Deltas,
-        parameters: Sequence[nn.Parameter],
-        scale: float | Tensor,
-    ) -> Gradients:
+    payoff: Payoff  # ℓ
+    deltas: Deltas  # δ
+    clean: Tensor | None  # z, which a payoff on labels does not have
+    u: Deltas
+    parameters: Sequence[nn.Parameter]  # θ
+    scale: float | Tensor  # of ℓ, so that its half-precision derivatives do not flush to zero
+
+    @property
+    def model(self) -> int:
+        """Stands for the model, where something is remembered of it."""
+        return id(self.parameters[0]) if self.parameters else 0
+
+    def leaves(self, deltas: Deltas | None = None) -> tuple[Deltas, Tensor | None]:
+        """δ (or other deltas) and z, ready to be differentiated on."""
+        fresh = {side: x.detach().requires_grad_() for side, x in (deltas or self.deltas).items()}
+        return fresh, None if self.clean is None else self.clean.detach().requires_grad_()
+
+
+class Product(Protocol):
+    """u at a point → G."""
+
+    def __call__(self, at: Point) -> Gradients:
         """The product."""
 
 
@@ -60,25 +74,17 @@ class DoubleBackward:
 
     examined: set[int] = field(default_factory=set)  # models (by their first parameter) whose operations all can
 
-    def __call__(
-        self,
-        payoff: Payoff,
-        deltas: Deltas,
-        clean: Tensor | None,
-        u: Deltas,
-        parameters: Sequence[nn.Parameter],
-        scale: float | Tensor,
-    ) -> Gradients:
+    def __call__(self, at: Point) -> Gradients:
         """A backward pass with a graph, and one through it."""
-        deltas, clean = _leaves(deltas, clean)
-        value, inputs, model = payoff(deltas, clean).sum() * scale, list(deltas.values()), _model(parameters)
-        if model in self.examined:
+        deltas, clean = at.leaves()
+        value, inputs = at.payoff(deltas, clean).sum() * at.scale, list(deltas.values())
+        if at.model in self.examined:
             g = torch.autograd.grad(value, inputs, create_graph=True)
         else:
             g = tuple(slopes(value, inputs))
-            self.examined.add(model)
-        directional, unit = _along(g, u)
-        return _differentiate(directional, deltas, clean, parameters, unit / scale)
+            self.examined.add(at.model)
+        directional, unit = _along(g, at.u)
+        return _differentiate(directional, deltas, clean, at.parameters, unit / at.scale)
 
 
 @dataclass
@@ -87,31 +93,21 @@ class ForwardOverReverse:
 
     verified: set[int] = field(default_factory=set)  # the models (by their first parameter) already looked through
 
-    def __call__(
-        self,
-        payoff: Payoff,
-        deltas: Deltas,
-        clean: Tensor | None,
-        u: Deltas,
-        parameters: Sequence[nn.Parameter],
-        scale: float | Tensor,
-    ) -> Gradients:
+    def __call__(self, at: Point) -> Gradients:
         """One pass with a tangent, one backward."""
-        deltas, clean = _leaves(deltas, clean)
-        sides = list(deltas)
+        deltas, clean = at.leaves()
 
         def along(*values: Tensor) -> Tensor:
-            return payoff(dict(zip(sides, values, strict=True)), clean).sum() * scale
+            return at.payoff(dict(zip(deltas, values, strict=True)), clean).sum() * at.scale
 
         with decomposed_layer_norm():
-            model = _model(parameters)
-            if model not in self.verified:
+            if at.model not in self.verified:
                 refuse_unverified(along(*deltas.values()))
-                self.verified.add(model)
-            unit = _unit(u)
-            tangents = tuple(direction / unit for direction in u.values())
+                self.verified.add(at.model)
+            unit = _unit(at.u)
+            tangents = tuple(direction / unit for direction in at.u.values())
             directional: Tensor = torch.func.jvp(along, tuple(deltas.values()), tangents)[1]
-        return _differentiate(directional, deltas, clean, parameters, unit / scale)
+        return _differentiate(directional, deltas, clean, at.parameters, unit / at.scale)
 
 
 @dataclass(frozen=True)
@@ -120,42 +116,22 @@ class Differences:
 
     radius: float
 
-    def __call__(
-        self,
-        payoff: Payoff,
-        deltas: Deltas,
-        clean: Tensor | None,
-        u: Deltas,
-        parameters: Sequence[nn.Parameter],
-        scale: float | Tensor,
-    ) -> Gradients:
+    def __call__(self, at: Point) -> Gradients:
         """Two ordinary gradients, each freed before the next."""
-        size = torch.stack([x.square().sum((-2, -1)) for x in u.values()]).sum(0).sqrt()  # (B,)
-        if not payoff.per_sentence:  # ℓ of one sentence cannot be weighted alone: one û for the whole batch
+        size = torch.stack([x.square().sum((-2, -1)) for x in at.u.values()]).sum(0).sqrt()  # (B,)
+        if not at.payoff.per_sentence:  # ℓ of one sentence cannot be weighted alone: one û for the whole batch
             size = size.square().sum().sqrt().expand_as(size)
-        inverse = torch.where(size > 0, 1 / torch.where(size > 0, size, 1), 0)
-        weights = size if payoff.per_sentence else size[:1]
+        inverse = torch.where(size > 0, 1 / torch.where(size > 0, size, 1), 0)[:, None, None]
+        weights = size if at.payoff.per_sentence else size[:1]
         unit = weights.amax().clamp_min(torch.finfo(size.dtype).tiny)
         total: Gradients | None = None
-        for sign in (1.0, -1.0):
-            moved = {
-                side: delta + sign * self.radius * inverse[:, None, None] * u[side] for side, delta in deltas.items()
-            }
-            moved, target = _leaves(moved, clean)
-            weighted = (payoff(moved, target) * (weights / unit)).sum() * scale
-            part = _differentiate(weighted, moved, target, parameters, sign * unit / (2 * self.radius * scale))
+        for step in (self.radius, -self.radius):
+            deltas, clean = at.leaves({side: x + step * inverse * at.u[side] for side, x in at.deltas.items()})
+            weighted = (at.payoff(deltas, clean) * (weights / unit)).sum() * at.scale
+            part = _differentiate(weighted, deltas, clean, at.parameters, unit / (2 * step * at.scale))
             total = part if total is None else _add(total, part)
         assert total is not None
         return total
-
-
-def _model(parameters: Sequence[nn.Parameter]) -> int:
-    return id(parameters[0]) if parameters else 0
-
-
-def _leaves(deltas: Deltas, clean: Tensor | None) -> tuple[Deltas, Tensor | None]:
-    fresh = {side: delta.detach().requires_grad_() for side, delta in deltas.items()}
-    return fresh, None if clean is None else clean.detach().requires_grad_()
 
 
 def _along(g: Sequence[Tensor], u: Deltas) -> tuple[Tensor, Tensor]:
@@ -211,23 +187,15 @@ class Automatic:
     without: set[int] = field(default_factory=set)  # models that have none
     faithful: DoubleBackward = field(default_factory=DoubleBackward)
 
-    def __call__(
-        self,
-        payoff: Payoff,
-        deltas: Deltas,
-        clean: Tensor | None,
-        u: Deltas,
-        parameters: Sequence[nn.Parameter],
-        scale: float | Tensor,
-    ) -> Gradients:
+    def __call__(self, at: Point) -> Gradients:
         """The product, by the best way there is."""
-        if _model(parameters) not in self.without:
+        if at.model not in self.without:
             try:
-                return self.faithful(payoff, deltas, clean, u, parameters, scale)
+                return self.faithful(at)
             except RuntimeError as error:
                 if not lacks_second_derivative(error):
                     raise
-                self.without.add(_model(parameters))
+                self.without.add(at.model)
                 doubt = (
                     "" if self.precision in FAITHFUL_DIFFERENCES else f", which are not faithful in {self.precision}"
                 )
@@ -237,7 +205,7 @@ class Automatic:
                     "the module",
                     stacklevel=2,
                 )
-        return self.differences(payoff, deltas, clean, u, parameters, scale)
+        return self.differences(at)
 
 
 def build(name: ProductName, radius: float, precision: str) -> Product:

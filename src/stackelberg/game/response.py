@@ -30,7 +30,7 @@ from .follower import Follower, States, Trajectory
 from .injection import Deltas
 from .payoff import Payoff
 from .precision import TRUSTED, InnerScale
-from .product import Gradients, Product
+from .product import Gradients, Point, Product
 
 Route = Literal["sweep", "exact", "none"]
 ROUTES: tuple[Route, ...] = ("sweep", "exact", "none")
@@ -101,7 +101,7 @@ class Contest:
 
     def _product(self, payoff: Payoff, deltas: Deltas, clean: Tensor | None, u: Deltas) -> Gradients:
         try:
-            G = self.product(payoff, deltas, clean, u, self.parameters, self.scale.value)
+            G = self.product(Point(payoff, deltas, clean, u, self.parameters, self.scale.value))
             return self._without_overflow(G) if self.scale.active else G
         except RuntimeError as error:
             if not lacks_second_derivative(error):
