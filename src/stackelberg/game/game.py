@@ -20,6 +20,7 @@ from .clock import Clock
 from .conditions import Dropout
 from .finite import FiniteFlag
 from .injection import Deltas
+from .precision import InnerScale
 from .report import Report
 from .round import Normalizer, Round, unwrap
 from .task import Batch, Task
@@ -130,13 +131,14 @@ class Game(ABC):
         if not (model.training and torch.is_grad_enabled()):
             return self._evaluate(round)
         parts: list[Tensor] = []
+        scale = InnerScale.at(round.conditions.precision, round.conditions.device).value
 
         def collect(term: Term) -> Deltas | None:
             parts.append(term.value)
             if term.wrt is None:
                 return None
-            found = torch.autograd.grad(term.value, list(term.wrt.values()), retain_graph=True)
-            return dict(zip(term.wrt, found, strict=True))
+            found = torch.autograd.grad(term.value * scale, list(term.wrt.values()), retain_graph=True)
+            return {side: g / scale for side, g in zip(term.wrt, found, strict=True)}
 
         self._drive(round, collect)
         objective = parts[0] if len(parts) == 1 else torch.stack(parts).sum()
