@@ -28,6 +28,7 @@ import transformers
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from stackelberg import SALT
+from stackelberg.game import follower
 
 
 def read_pairs(path: Path, columns: list[int]) -> list[tuple[str, str, str]]:
@@ -72,9 +73,12 @@ def main() -> None:
     parser.add_argument("--train-batch", type=int, default=16)
     parser.add_argument("--max-tokens", type=int, default=128, help="longer pairs are left out")
     parser.add_argument("--freeze-embeddings", action="store_true", help="faster on a CPU; compares all other weights")
+    parser.add_argument("--unguarded", action="store_true", help="guard nobody: shows what the guard keeps out")
     parser.add_argument("--out", type=Path, default=Path("fidelity.json"))
     args = parser.parse_args()
     warnings.simplefilter("ignore")
+    if args.unguarded:
+        follower.TRUSTED = 0.0
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
 
@@ -131,16 +135,16 @@ def main() -> None:
                             with autocast(precision, device):
                                 measured.append(asdict(game.fidelity(model, batch, reference=reference)))
                     row = summarise(measured)
-                    results["rows"].append(
-                        {"precision": precision, "product": product, "steps": steps, "radius": radius, **row}
-                    )
+                    setting = {"precision": precision, "product": product, "steps": steps, "radius": radius}
+                    plays = [(m["moved"], m["product"], m["direction"]) for m in measured]
+                    results["rows"].append({**setting, "unguarded": args.unguarded, **row, "plays": plays})
                     print(
                         f"{precision:10} {product:18} {steps}  {row['start']:6.2f}   {row['product_median']:11.5f} "
                         f"{row['product_worst']:7.4f}   {row['interaction_median']:11.4f}   "
                         f"{row['direction_worst']:7.4f} {row['reached_median']:8.3f} {row['guarded']:8.1%}",
                         flush=True,
                     )
-                    args.out.write_text(json.dumps(results, indent=1))
+                    args.out.write_text(json.dumps(results))
 
 
 def summarise(measured: list[dict[str, float]]) -> dict[str, float]:

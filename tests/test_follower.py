@@ -224,9 +224,9 @@ def test_pull_backs_are_those_of_autograd(norm: Norm, per: Per, ascent: AscentNa
     rules = {side: build(ascent, ETA, ball) for side, ball in balls.items()}
     follower = Follower(balls, rules, masks, len(gradients))
     path, states = Trajectory([start]), follower.start(start)
-    trusted = torch.ones(len(start["source"]), dtype=torch.bool)
+    certain = torch.full((len(start["source"]),), torch.inf)
     for k, g in enumerate(gradients):
-        path.remember(cast(Any, None), g, states, trusted)
+        path.remember(cast(Any, None), g, states, certain)
         moved, states = follower.move(k, path.deltas[k], g, states)
         path.deltas.append(moved)
 

@@ -27,6 +27,7 @@ class Fidelity:
     direction: float  # the smallest |cos(g, g64)| of a trusted sentence and step
     reached: float  # Σ ℓ(δ^K), over what the float64 follower reaches by itself
     guarded: float  # share of (sentence, step) pairs left out of the interaction as noise
+    moved: float  # the smallest movement of an output, in units of its rounding; below `TRUSTED` it is left out
     start: float  # ‖δ⁰‖ / ε, mean over sentences and sides
     share: float  # ‖interaction‖ / ‖∂ℓ/∂θ‖ in float64: what is at stake
 
@@ -53,7 +54,7 @@ def measure(
     finally:
         for module, training in modes:
             module.training = training
-    trusted = torch.stack(path.trusted) if path.trusted else torch.zeros(1, 1)
+    trusted = torch.stack([path.trusted(k) for k in range(path.steps)])
     balls = working.contest.follower.balls
     return Fidelity(
         product=_cosine(mine, same),
@@ -61,6 +62,7 @@ def measure(
         direction=_direction(path, own_gradients),
         reached=float(paid.detach() / reachable.detach()),
         guarded=1 - float(trusted.float().mean()),
+        moved=float(torch.stack(path.moved).min()),
         start=sum(float((b.length(path.deltas[0][s]) / b.radius).mean()) for s, b in balls.items()) / len(balls),
         share=float(size(same) / size(leader)),
     )
@@ -77,6 +79,6 @@ def _direction(path: Trajectory, exact: list[Deltas]) -> float:
     for k, theirs in enumerate(exact):
         for side, g64 in theirs.items():
             g = path.gradients[k][side].double()
-            cosines = torch.cosine_similarity(g.flatten(1), g64.flatten(1), dim=1).abs()[path.trusted[k]]
+            cosines = torch.cosine_similarity(g.flatten(1), g64.flatten(1), dim=1).abs()[path.trusted(k)]
             worst = min([worst, *cosines.tolist()])
     return worst

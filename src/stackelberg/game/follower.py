@@ -11,6 +11,7 @@ from .ascent import Ascent, State
 from .ball import Ball
 from .injection import Deltas
 from .payoff import Payoff
+from .precision import TRUSTED
 
 States = dict[str, State]
 
@@ -23,19 +24,23 @@ class Trajectory:
     payoffs: list[Payoff] = field(default_factory=list)  # ℓ of each step, with its dropout masks
     gradients: list[Deltas] = field(default_factory=list)  # g⁰ … g^{K−1}
     states: list[States] = field(default_factory=list)  # the rule's state before each step
-    trusted: list[Tensor] = field(default_factory=list)  # (B,) bool: whose derivative is not noise
+    moved: list[Tensor] = field(default_factory=list)  # (B,) how far outputs moved, in units of their rounding
 
     @property
     def steps(self) -> int:
         """K."""
         return len(self.gradients)
 
-    def remember(self, payoff: Payoff, gradients: Deltas, states: States, trusted: Tensor) -> None:
+    def remember(self, payoff: Payoff, gradients: Deltas, states: States, moved: Tensor) -> None:
         """Append one step; its δ follows once it is known."""
         self.payoffs.append(payoff)
         self.gradients.append({side: g.detach() for side, g in gradients.items()})
         self.states.append({side: tuple(x.detach() for x in state) for side, state in states.items()})
-        self.trusted.append(trusted)
+        self.moved.append(moved)
+
+    def trusted(self, k: int) -> Tensor:
+        """Whose derivative at step k is not noise, (B,) bool."""
+        return self.moved[k] >= TRUSTED
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class Hand:
             g, _ = self.contest.gradient(payoff, along.deltas[k], self.round.target.detach())
             own.append(g)
             g = g if own_gradients else _doubled(path.gradients[k])
-            along.remember(payoff, g, states, path.trusted[k])
+            along.remember(payoff, g, states, path.moved[k])
             with torch.no_grad():
                 _, states = self.contest.follower.move(k, along.deltas[k], g, states)
             along.deltas.append(_doubled(path.deltas[k + 1]))

@@ -45,8 +45,8 @@ class Report:
 
     def count_guarded(self, path: Trajectory) -> None:
         """Fill in whose interaction was left out."""
-        if path.trusted:
-            self.guarded = 1 - torch.stack([t.float().mean() for t in path.trusted]).mean()
+        if path.steps:
+            self.guarded = 1 - torch.stack([path.trusted(k).float().mean() for k in range(path.steps)]).mean()
 
     def numbers(self) -> dict[str, float]:
         """Everything known, as floats; this waits for the device."""

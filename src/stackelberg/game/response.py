@@ -29,7 +29,7 @@ from .blame import culprit, lacks_second_derivative, slopes
 from .follower import Follower, States, Trajectory
 from .injection import Deltas
 from .payoff import Payoff
-from .precision import TRUSTED, InnerScale
+from .precision import InnerScale
 from .product import Gradients, Point, Product
 
 Route = Literal["sweep", "exact", "none"]
@@ -51,14 +51,18 @@ class Contest:
     def gradient(
         self, payoff: Payoff, deltas: Deltas, clean: Tensor | None, watched: bool = True
     ) -> tuple[Deltas, Tensor]:
-        """g = ∇_δ Σ_i ℓ_i, each sentence its own maximiser: no 1/N ever reaches it. If `watched`, who is trusted."""
+        """g = ∇_δ Σ_i ℓ_i, each sentence its own maximiser: no 1/N ever reaches it.
+
+        Beside it, (B,), how far each output moved in rounding units: ∞ unless `watched`, 0 after an overflow.
+        """
         leaves = {side: delta.detach().requires_grad_() for side, delta in deltas.items()}
         with torch.enable_grad():
             values, moved = payoff.watched(leaves, clean) if watched else (payoff(leaves, clean), None)
             found = torch.autograd.grad(values.sum() * self.scale.value, list(leaves.values()))
         g, finite = self.scale.unscale(dict(zip(leaves, found, strict=True)))
         sentences = len(found[0])
-        return g, finite.expand(sentences) if moved is None else finite & _by_row(moved >= TRUSTED, sentences)
+        units = found[0].new_full((sentences,), torch.inf) if moved is None else _by_row(moved, sentences)
+        return g, torch.where(finite, units, torch.zeros_like(units))
 
     def climb(self, start: Deltas, clean: Tensor | None, watched: bool = True) -> Trajectory:
         """Play the K steps, keeping what the sweep needs and no graph; `watched` for a sweep to come."""
@@ -67,8 +71,8 @@ class Contest:
         states = self.follower.start(start)
         for k in range(self.follower.steps):
             payoff = self.payoff()
-            g, trusted = self.gradient(payoff, path.deltas[k], clean, watched)
-            path.remember(payoff, g, states, trusted)
+            g, moved = self.gradient(payoff, path.deltas[k], clean, watched)
+            path.remember(payoff, g, states, moved)
             with torch.no_grad():
                 delta, states = self.follower.move(k, path.deltas[k], g, states)
             path.deltas.append(delta)
@@ -89,7 +93,7 @@ class Contest:
         v_states: States | None = None
         for k in reversed(range(path.steps)):
             v, u, v_states = self.follower.pull_back(path, k, v, v_states)
-            trusted = path.trusted[k][:, None, None]
+            trusted = path.trusted(k)[:, None, None]
             u = {side: torch.where(trusted, x, torch.zeros_like(x)) for side, x in u.items()}
             with torch.enable_grad():
                 G = self._product(path.payoffs[k], path.deltas[k], clean, u)
@@ -167,7 +171,7 @@ def _unrolled(contest: Contest, start: Deltas, clean: Tensor | None) -> tuple[De
         value = payoff(deltas, clean).sum() * contest.scale.value
         found = slopes(value, list(deltas.values()))
         g = {side: x / contest.scale.value for side, x in zip(deltas, found, strict=True)}
-        path.remember(payoff, g, states, torch.ones(len(found[0]), dtype=torch.bool, device=value.device))
+        path.remember(payoff, g, states, torch.full((len(found[0]),), torch.inf, device=value.device))
         deltas, states = contest.follower.move(k, deltas, g, states)
         path.deltas.append({side: delta.detach() for side, delta in deltas.items()})
     return deltas, path
