@@ -13,7 +13,8 @@ import zoo
 from helping import error, gradient, plays
 from stackelberg import SALT, VAT, SettingError, create
 from stackelberg.game import noise
-from stackelberg.game.precision import TRUSTED, InnerScale, movement
+from stackelberg.game.precision import TRUSTED, InnerScale, movement, unit_rounding
+from stackelberg.game.round import Round
 
 
 def half(dtype: torch.dtype) -> torch.autocast:
@@ -28,23 +29,30 @@ def test_movement_counts_rounding_units(precision: str) -> None:
     exact = 3 * torch.randn(512, 1, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     mask = torch.ones(512, 1, dtype=torch.bool)
     rounded, clean = exact.to(dtype).float(), (exact * (1 + 1e-9)).float()
-    noise = movement(clean, rounded, mask, precision, distributions=True)
+    noise = movement(clean, rounded, mask, unit_rounding(precision, False), distributions=True)
     assert noise.median() < TRUSTED
-    moved = movement(clean, clean + 0.3 * torch.randn_like(clean), mask, precision, distributions=True)
+    moved = movement(
+        clean, clean + 0.3 * torch.randn_like(clean), mask, unit_rounding(precision, False), distributions=True
+    )
     assert moved.median() > 5 * TRUSTED
-    assert (movement(clean, clean, mask, precision, distributions=True) == 0).all()
+    assert (movement(clean, clean, mask, unit_rounding(precision, False), distributions=True) == 0).all()
 
 
 def test_movement_ignores_padding_and_the_rest_of_the_batch() -> None:
     """A sentence's movement is its own."""
     clean, reply = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
     mask = torch.tensor([[True, True, False], [True, True, True]])
-    together = movement(clean, reply, mask, "float32", True)
-    alone = torch.cat([movement(clean[i : i + 1], reply[i : i + 1], mask[i : i + 1], "float32", True) for i in (0, 1)])
+    together = movement(clean, reply, mask, unit_rounding("float32", False), True)
+    alone = torch.cat(
+        [
+            movement(clean[i : i + 1], reply[i : i + 1], mask[i : i + 1], unit_rounding("float32", False), True)
+            for i in (0, 1)
+        ]
+    )
     assert torch.allclose(together, alone)
     spoilt = reply.clone()
     spoilt[0, 2] = 1e4
-    assert torch.equal(movement(clean, spoilt, mask, "float32", True), together)
+    assert torch.equal(movement(clean, spoilt, mask, unit_rounding("float32", False), True), together)
 
 
 def test_guarded_sentences_keep_their_step_but_not_their_interaction() -> None:
@@ -219,8 +227,10 @@ def test_span_padding_does_not_guard() -> None:
     reply = z + 0.2 * torch.randn(2, 2, 6, generator=torch.Generator().manual_seed(1))
     mask = torch.ones(2, 2, dtype=torch.bool)
     floor = torch.full((2, 2, 3), -1e4)
-    padded = movement(torch.cat([z, floor], -1), torch.cat([reply, floor], -1), mask, "bfloat16", True)
-    assert torch.allclose(padded, movement(z, reply, mask, "bfloat16", True), rtol=1e-4)
+    padded = movement(
+        torch.cat([z, floor], -1), torch.cat([reply, floor], -1), mask, unit_rounding("bfloat16", False), True
+    )
+    assert torch.allclose(padded, movement(z, reply, mask, unit_rounding("bfloat16", False), True), rtol=1e-4)
 
 
 def test_games_that_do_not_anticipate_guard_nobody() -> None:
@@ -248,6 +258,27 @@ def test_float16_product_that_overflows_is_left_out() -> None:
             if gradient(model).isfinite().all():
                 break
     assert gradient(model).isfinite().all()
+
+
+def test_games_that_compare_logits_make_them_in_float32() -> None:
+    """Under autocast a logit of a half precision has few digits; the head's own forward comes back afterwards."""
+    model, batch = zoo.build("classification", "bert", dtype=torch.float32)
+    shares = []
+    for precise in (True, False):
+        game = SALT(init_std=1e-4)
+        with half(torch.bfloat16):
+            round = Round(model, batch, None, dropout="shared", second_derivative=True, compares=precise)
+            round.clean()
+            delta = game.start(round, game.space(round))
+            movement = round.divergence("kl", False).watched(delta, round.target)[1]
+        assert movement is not None
+        spacing = round.target.detach().to(torch.bfloat16).float() == round.target.detach()
+        assert bool(spacing.all()) is not precise
+        shares.append(float((movement >= TRUSTED).float().mean()))
+        assert "forward" not in model.classifier.__dict__
+    assert shares[0] > shares[1]
+    with half(torch.bfloat16):
+        assert torch.equal(create("plain")(model, batch), model(**batch).loss)
 
 
 def test_fidelity_where_nobody_is_trusted_is_not_a_number() -> None:

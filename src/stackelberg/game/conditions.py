@@ -6,7 +6,7 @@ and the passes that `Function.backward` runs later must find the conditions they
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any, Literal
@@ -29,8 +29,13 @@ TWICE_DIFFERENTIABLE = ("eager", "sdpa")
 class Conditions:
     """The conditions of one step on one device."""
 
-    def __init__(self, core: nn.Module, dropout: Dropout, second_derivative: bool) -> None:
-        """`core` is the bare model; `second_derivative` asks for attention that has one."""
+    def __init__(
+        self, core: nn.Module, dropout: Dropout, second_derivative: bool, head: Sequence[nn.Module] = ()
+    ) -> None:
+        """`core` is the bare model; `second_derivative` asks for attention that has one.
+
+        `head` holds the modules that make logits of hidden states, for games that compare logits.
+        """
         for function in (module.__dict__.get("_gradient_checkpointing_func") for module in core.modules()):
             if getattr(function, "keywords", {}).get("use_reentrant"):
                 raise ModelError(
@@ -43,14 +48,20 @@ class Conditions:
         self.device = next((p.device for p in core.parameters()), torch.device("cpu"))
         kinds = sorted({"cpu", self.device.type})
         self._autocast = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds]
+        single = all(p.dtype == torch.float32 for module in head for p in module.parameters())
+        self._head = list(head) if single else []
         self.masks: Masks = self._generators()  # the clean pass's, which is the first
 
     @contextmanager
     def clean(self) -> Iterator[None]:
         """Around the clean pass, under the caller's own autocast."""
         self.masks = self._generators()
-        with self._attention():
+        with self._kernels():
             yield
+
+    def recomputation(self) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+        """The contexts of a clean pass that is run again in the backward pass."""
+        return nullcontext(), _Reentrant(self._kernels)
 
     def draw(self) -> Masks:
         """The masks of a coming pass: the clean pass's, or fresh ones if `independent`."""
@@ -66,15 +77,30 @@ class Conditions:
         with ExitStack() as stack:
             for kind, enabled, dtype in self._autocast:
                 stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled))
-            stack.enter_context(self._attention())
+            stack.enter_context(self._kernels())
             if self.dropout == "off":
                 stack.enter_context(_without_dropout(self.core))
             stack.callback(self._set_generators, self._generators())
             self._set_generators(masks)
             yield
 
-    def _attention(self) -> AbstractContextManager[Any]:
-        return _twice_differentiable(self.core) if self.second_derivative else nullcontext()
+    @contextmanager
+    def _kernels(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            if self.second_derivative:
+                stack.enter_context(_twice_differentiable(self.core))
+            if self.precise_head:
+                stack.enter_context(_in_float32(self._head, self.device.type))
+            yield
+
+    @property
+    def precise_head(self) -> bool:
+        """Whether logits are made in float32 under autocast to a half precision.
+
+        Hidden states round independently and average out in the head; a logit's own rounding does not, and what
+        the adversary climbs on is the difference of two logits.
+        """
+        return bool(self._head) and self.precision in ("bfloat16", "float16")
 
     def _generators(self) -> Masks:
         on_gpu = self.device.type == "cuda"
@@ -111,6 +137,34 @@ def _without_dropout(core: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
+def _in_float32(modules: Sequence[nn.Module], device: str) -> Iterator[None]:
+    """Inside, these modules compute in float32 whatever autocast says."""
+
+    def precise(forward: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with torch.autocast(device, enabled=False):
+                return forward(*map(_single, args), **{name: _single(x) for name, x in kwargs.items()})
+
+        return run
+
+    own = [(module, module.__dict__.get("forward")) for module in modules]
+    for module, _ in own:
+        module.__dict__["forward"] = precise(module.forward)
+    try:
+        yield
+    finally:
+        for module, forward in own:
+            if forward is None:
+                del module.__dict__["forward"]
+            else:
+                module.__dict__["forward"] = forward
+
+
+def _single(x: Any) -> Any:
+    return x.float() if isinstance(x, Tensor) and x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+@contextmanager
 def _twice_differentiable(core: nn.Module) -> Iterator[None]:
     """Attention whose backward can itself be differentiated, and the model's own choice back afterwards.
 
@@ -132,25 +186,26 @@ def _twice_differentiable(core: nn.Module) -> Iterator[None]:
         for module in core.modules():
             function = module.__dict__.get("_gradient_checkpointing_func")
             if function is not None:  # what is recomputed in the backward pass must run the same kernel
-                module.__dict__["_gradient_checkpointing_func"] = partial(function, context_fn=math_recomputation)
+                module.__dict__["_gradient_checkpointing_func"] = partial(function, context_fn=_math_recomputation)
                 stack.callback(setattr, module, "_gradient_checkpointing_func", function)
         yield
 
 
-class _MathAttention:
-    """`sdpa_kernel(MATH)` that can be entered again, as a recomputation that is differentiated twice does."""
+class _Reentrant:
+    """A context that can be entered again while it is open, as a recomputation that is differentiated twice does."""
 
-    def __init__(self) -> None:
+    def __init__(self, make: Callable[[], AbstractContextManager[Any]]) -> None:
+        self._make = make
         self._open: list[AbstractContextManager[Any]] = []
 
     def __enter__(self) -> None:
-        self._open.append(sdpa_kernel(SDPBackend.MATH))
+        self._open.append(self._make())
         self._open[-1].__enter__()
 
     def __exit__(self, *error: Any) -> None:
         self._open.pop().__exit__(*error)
 
 
-def math_recomputation() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """The contexts of a checkpoint's forward pass and of its recomputation."""
-    return nullcontext(), _MathAttention()
+def _math_recomputation() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+    """The contexts of a checkpointed layer's forward pass and of its recomputation."""
+    return nullcontext(), _Reentrant(partial(sdpa_kernel, SDPBackend.MATH))

@@ -94,13 +94,18 @@ class Game(ABC):
         return False
 
     @property
+    def compares(self) -> bool:
+        """Whether logits of different passes are compared, which calls for a precise head."""
+        return False
+
+    @property
     def dropout_policy(self) -> Dropout:
         """What the passes of a step have in common; see `conditions.py`."""
         return "shared"
 
     @property
-    def recomputes(self) -> bool:
-        """Whether the clean pass is run again in the backward pass instead of being kept."""
+    def recomputes(self) -> bool | None:
+        """Whether the clean pass is run again in the backward pass instead of being kept; None where it pays."""
         return False
 
     def is_on(self) -> bool:
@@ -245,6 +250,7 @@ class Game(ABC):
             self.task,
             dropout=self.dropout_policy,
             second_derivative=playing and self.is_on() and self.second_derivative,
+            compares=playing and self.is_on() and self.compares,
             normalizer=normalizer,
             start=start,
             index=index,

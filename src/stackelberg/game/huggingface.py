@@ -146,6 +146,20 @@ class HuggingFaceTask(Task):
                 "text, otherwise say where they are with task=Task(..., embeddings={'source': 'path'})"
             ) from error
 
+    def long_rows(self, model: nn.Module, batch: Batch) -> bool:
+        """Longer than a third of the width: a layer keeps 34 d numbers a token, and 5 for each score of each head."""
+        ids, width = batch.get("input_ids"), getattr(bare(model).config.get_text_config(), "hidden_size", None)
+        return ids is not None and width is not None and 3 * ids.shape[-1] > width
+
+    def head(self, model: nn.Module) -> list[nn.Module]:
+        """What stands on the base model, and its pooler; not a language model's head, as wide as the vocabulary."""
+        core: Any = bare(model)
+        base = getattr(core, core.base_model_prefix, core)
+        if base is core or core.get_output_embeddings() is not None:
+            return []
+        pooler = getattr(base, "pooler", None)
+        return [child for child in (*core.children(), pooler) if isinstance(child, nn.Module) and child is not base]
+
     def input_mask(self, side: str, batch: Batch) -> Tensor | None:
         """From the attention masks; a decoder's from its labels, since its start token may be the pad."""
         if side == "target":

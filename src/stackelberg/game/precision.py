@@ -35,18 +35,27 @@ DIFFERENCE_RADIUS = {"float64": 1e-5, "float32": 1e-2, "tf32": 1e-1, "bfloat16":
 FAITHFUL_DIFFERENCES = ("float64", "float32")
 
 
+# What is left of a logit's rounding where the head computes in float32: that of the hidden states, averaged.
+HIDDEN_SHARE = 2.0**-4
+
+
+def unit_rounding(precision: str, precise_head: bool) -> float:
+    """The relative error of a logit in this precision."""
+    return SPACING[precision] / 2 * (HIDDEN_SHARE if precise_head else 1)
+
+
 @torch.no_grad()
-def movement(clean: Tensor, reply: Tensor, mask: Tensor, precision: str, distributions: bool) -> Tensor:
+def movement(clean: Tensor, reply: Tensor, mask: Tensor, rounding: float, distributions: bool) -> Tensor:
     """How far each sentence's output moved, in units of its own rounding: `(B,)`.
 
     Rows are `(B, T, C)` logits, or values where not `distributions`. Logits of size |z| are known to about
-    spacing · |z|, which moves their probabilities by that times Σ p (1 − p); a probability itself is computed
+    `rounding` · |z|, which moves their probabilities by that times Σ p (1 − p); a probability itself is computed
     in float32. Positions of a sentence are averaged; large vocabularies are gone through in slices.
     """
     width = max(1, SLICE_ELEMENTS // max(1, clean.shape[0] * clean.shape[2]))
     moved = unit = torch.zeros((), device=clean.device)
     for z, answer, real in zip(clean.split(width, 1), reply.split(width, 1), mask.split(width, 1), strict=True):
-        m, u = _moved(z, answer, SPACING[precision] / 2, distributions)
+        m, u = _moved(z, answer, rounding, distributions)
         moved = moved + torch.where(real, m, 0).sum(-1)
         unit = unit + torch.where(real, u, 0).sum(-1)
     return moved / unit.clamp_min(torch.finfo(unit.dtype).tiny)

@@ -10,15 +10,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint, noop_context_fn
+from torch.utils.checkpoint import checkpoint
 
 from ..errors import ModelError, SettingError
-from .conditions import Conditions, Dropout, Masks, math_recomputation
+from .conditions import Conditions, Dropout, Masks
 from .divergence import per_sentence
 from .huggingface import HuggingFaceTask, describes_itself
 from .injection import Deltas, Draw, Injection
 from .payoff import DivergencePayoff, LabelPayoff
-from .precision import movement
+from .precision import movement, unit_rounding
 from .report import Report
 from .task import Batch, Outputs, Task
 
@@ -37,12 +37,13 @@ class Round:
         *,
         dropout: Dropout,
         second_derivative: bool,
+        compares: bool = True,
         normalizer: Normalizer | None = None,
         start: Tensor | Mapping[str, Tensor] | None = None,
         index: Tensor | None = None,
         offset: int = 0,
         streamed: bool = False,
-        recompute: bool = False,
+        recompute: bool | None = False,
         measure_interaction: bool = False,
     ) -> None:
         """See the attributes for what each argument means."""
@@ -54,13 +55,16 @@ class Round:
         self.batch = batch
         self.task = task or _describe(self.core, batch)
         self.injection = Injection(self.task.sides(self.core))
-        self.conditions = Conditions(self.core, dropout, second_derivative)
+        head = self.task.head(self.core) if compares and not hasattr(self.core, "_orig_mod") else ()
+        self.conditions = Conditions(self.core, dropout, second_derivative, head)
         self.normalizer = normalizer  # N, where it was given
         self.start = start  # δ⁰, where it was given
         self.index = index  # each example's number within the step, where it was given
         self.offset = offset  # how many rows of the step were embedded before
         self.streamed = streamed  # later passes see leaf copies; `task_term` hands their cotangents on
-        self.recompute = recompute  # the clean pass is run again in the backward pass instead of being kept
+        wrapped = isinstance(model, nn.parallel.DistributedDataParallel)  # whose forward runs once a step
+        worth_it = second_derivative and not wrapped and self.task.long_rows(self.core, batch)
+        self.recompute = worth_it if recompute is None else recompute  # the clean pass, in the backward pass
         self.measure_interaction = measure_interaction
         self.report = Report()
         self.base: Deltas = {}  # the clean pass's embeddings, which later passes add δ to
@@ -158,7 +162,8 @@ class Round:
         """How far each sentence's output moved, in units of its rounding: (B,)."""
         target, mask = self.task.rows(clean, self.batch)
         answer, _ = self.task.rows(reply, self.batch)
-        return movement(target, answer, mask, self.conditions.precision, self.task.kind != "regression")
+        rounding = unit_rounding(self.conditions.precision, self.conditions.precise_head)
+        return movement(target, answer, mask, rounding, self.task.kind != "regression")
 
     def divergence(self, name: str, detach_target: bool) -> DivergencePayoff:
         """ℓ_v, under dropout masks drawn now."""
@@ -193,10 +198,7 @@ class Round:
     def _recomputed(self, play: Callable[[], Outputs]) -> Outputs:
         if isinstance(self.model, nn.parallel.DistributedDataParallel):
             raise SettingError("recompute=True would run DDP's forward twice in a step; use gradient checkpointing")
-        twice = self.conditions.second_derivative
-        outputs: Outputs = checkpoint(
-            play, use_reentrant=False, context_fn=math_recomputation if twice else noop_context_fn
-        )
+        outputs: Outputs = checkpoint(play, use_reentrant=False, context_fn=self.conditions.recomputation)
         return outputs
 
     def _seen_by_others(self, x: Tensor) -> Tensor:

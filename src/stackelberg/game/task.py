@@ -86,6 +86,14 @@ class Task:
             found[side] = modules[module] if isinstance(module, str) else module
         return found
 
+    def long_rows(self, model: nn.Module, batch: Batch) -> bool:
+        """Whether rows are so long for the model's width that attention scores are most of what a pass keeps."""
+        return False
+
+    def head(self, model: nn.Module) -> list[nn.Module]:
+        """The modules that make logits of hidden states, where they are few and small; not known of a function."""
+        return []
+
     def input_mask(self, side: str, batch: Batch) -> Tensor | None:
         """The real positions of one side's embeddings, (B, L) bool; None where all are."""
         masks = self.masks(batch) if self.masks else None

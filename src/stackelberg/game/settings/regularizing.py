@@ -48,14 +48,15 @@ class Regularizing(Scheduled):
         reduction: for token-level outputs, `"tokens"`: α times the mean over all real tokens; `"sentences"`:
             α times the mean over sentences of the sum over a sentence's tokens.
         recompute: run the clean pass again in the backward pass instead of keeping its activations: one graph
-            less in memory, one forward pass more.
+            less in memory, one forward pass more. Left out: where the game takes a second derivative and rows are
+            longer than a third of the model's width, so that attention scores are most of the memory.
     """
 
     weight: float = 1.0
     ramp: int = 0
     dropout: Dropout = "shared"
     reduction: str = "tokens"
-    recompute: bool = False
+    recompute: bool | None = None
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -63,7 +64,8 @@ class Regularizing(Scheduled):
         number("weight", self.weight, least=0)
         whole("ramp", self.ramp, 0)
         one_of("dropout", self.dropout, DROPOUTS)
-        flag("recompute", self.recompute)
+        if self.recompute is not None:
+            flag("recompute", self.recompute)
         one_of("reduction", self.reduction, ("tokens", "sentences"))
 
     def check(self, round: Round) -> None:
@@ -72,7 +74,7 @@ class Regularizing(Scheduled):
         self.by_sentence(round)
 
     @property
-    def recomputes(self) -> bool:
+    def recomputes(self) -> bool | None:
         """The setting."""
         return self.recompute
 
@@ -129,6 +131,11 @@ class Diverging(Regularizing):
         """A divergence that the task does not have."""
         super().check(round)
         self.divergence_for(round)
+
+    @property
+    def compares(self) -> bool:
+        """Always."""
+        return True
 
     def divergence_for(self, round: Round, chosen: str | None = None) -> str:
         """The divergence that fits the task."""
