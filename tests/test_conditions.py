@@ -247,7 +247,11 @@ def test_unknown_attention_with_checkpointing_is_refused(attention: list[nn.Modu
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize(("kind", "arch"), [("classification", "bert"), ("seq2seq", "bart")])
 def test_backward_outside_autocast_is_that_inside(name: str, kind: str, arch: str) -> None:
-    """Autocast is off inside `Function.backward` unless it is entered again; then nothing changes."""
+    """Autocast is off inside `Function.backward` unless it is entered again; then nothing changes.
+
+    A caller who stays inside for the backward has a float32 head's matrix products autocast there, as those of any
+    float32 region.
+    """
     found: list[Tensor] = []
     # δ⁰ must not be so small that bfloat16 decides about the direction
     settings = {"start_noise": "normal", "init_radius": 1.0} if "init_radius" in create(name).settings else {}
@@ -262,14 +266,14 @@ def test_backward_outside_autocast_is_that_inside(name: str, kind: str, arch: st
         if not inside:
             loss.backward()
         found.append(gradient(model))
-    assert error(*found) < 1e-3
+    assert error(*found) < (1e-3 if kind == "seq2seq" else 1e-2)
 
 
 def test_products_run_in_the_precision_of_the_clean_pass() -> None:
     """Every pass of a bfloat16 step computes its linear layers in bfloat16, those of the backward too."""
     model, batch = zoo.build("classification", "bert", dtype=torch.float32)
     seen: list[torch.dtype] = []
-    model.bert.pooler.dense.register_forward_hook(lambda module, args, output: seen.append(output.dtype))
+    model.bert.encoder.layer[1].output.dense.register_forward_hook(lambda module, args, output: seen.append(output.dtype))
     with torch.autocast("cpu", torch.bfloat16):
         loss = SALT(steps=2)(model, batch)
     forward = len(seen)
@@ -282,7 +286,7 @@ def test_no_autocast_stays_off() -> None:
     """A backward that is run under someone else's autocast still computes in the precision of the forward."""
     model, batch = zoo.build("classification", "bert", dtype=torch.float32)
     seen: list[torch.dtype] = []
-    model.bert.pooler.dense.register_forward_hook(lambda module, args, output: seen.append(output.dtype))
+    model.bert.encoder.layer[1].output.dense.register_forward_hook(lambda module, args, output: seen.append(output.dtype))
     loss = SALT()(model, batch)
     with torch.autocast("cpu", torch.bfloat16):
         loss.backward()
