@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .game.game import Game as Game
     from .game.labels import checking_labels as checking_labels
     from .game.report import Report as Report
+    from .game.step import TrainingStep as TrainingStep
     from .game.task import Task as Task
     from .methods import METHODS as METHODS
     from .methods import R3F as R3F
@@ -37,6 +38,7 @@ _HOMES = {
     "game.game": ["Game"],
     "game.labels": ["checking_labels"],
     "game.report": ["Report"],
+    "game.step": ["TrainingStep"],
     "game.task": ["Task"],
     "methods": [
         "METHODS", "R3F", "SALT", "SMART", "VAT", "Adv", "FreeAT", "FreeLB", "Plain", "RDrop", "SALTAdv", "create",

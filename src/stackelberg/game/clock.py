@@ -11,6 +11,8 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from .capture import capturing
+
 
 @dataclass(eq=False)
 class Clock:
@@ -68,6 +70,8 @@ _clocks: WeakSet[Clock] = WeakSet()
 
 
 def _tell_clocks(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    if capturing():
+        return  # no step yet, only its recording; each replay is told of
     for clock in list(_clocks):
         clock.hear(optimizer)
 

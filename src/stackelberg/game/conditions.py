@@ -16,11 +16,15 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..errors import ModelError
+from .layers import CompiledLayers
+from .masks import Tape
+from .shards import Shards
 
 Dropout = Literal["shared", "off", "independent"]
 DROPOUTS: tuple[Dropout, ...] = ("shared", "off", "independent")
 
-Masks = tuple[Tensor, Tensor | None]  # generator states that make a pass draw the same dropout masks again
+# What makes a pass wear the same dropout masks again: generator states, or the masks themselves.
+Masks = tuple[Tensor, Tensor | None] | Tape
 
 # Attention implementations of transformers that have a second derivative as they are or through SDPA's math.
 TWICE_DIFFERENTIABLE = ("eager", "sdpa")
@@ -30,11 +34,17 @@ class Conditions:
     """The conditions of one step on one device."""
 
     def __init__(
-        self, core: nn.Module, dropout: Dropout, second_derivative: bool, head: Sequence[nn.Module] = ()
+        self,
+        core: nn.Module,
+        dropout: Dropout,
+        second_derivative: bool,
+        head: Sequence[nn.Module] = (),
+        layers: CompiledLayers | None = None,
     ) -> None:
         """`core` is the bare model; `second_derivative` asks for attention that has one.
 
-        `head` holds the modules that make logits of hidden states, for games that compare logits.
+        `head` holds the modules that make logits of hidden states, for games that compare logits. With `layers`
+        the passes run compiled, and keep their masks instead of generator states.
         """
         for function in (module.__dict__.get("_gradient_checkpointing_func") for module in core.modules()):
             if getattr(function, "keywords", {}).get("use_reentrant"):
@@ -46,29 +56,41 @@ class Conditions:
         self.dropout = dropout
         self.second_derivative = second_derivative
         self.device = next((p.device for p in core.parameters()), torch.device("cpu"))
+        self._cast = Shards(core).compute_dtype
         kinds = sorted({"cpu", self.device.type})
         self._autocast = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds]
-        single = all(p.dtype == torch.float32 for module in head for p in module.parameters())
+        single = self._cast is None and all(p.dtype == torch.float32 for module in head for p in module.parameters())
         self._head = list(head) if single else []
-        self.masks: Masks = self._generators()  # the clean pass's, which is the first
+        self.layers = layers
+        self.masks: Masks = self._fresh()  # the clean pass's, which is the first
 
     @contextmanager
     def clean(self) -> Iterator[None]:
         """Around the clean pass, under the caller's own autocast."""
-        self.masks = self._generators()
-        with self._kernels():
+        self.masks = self._fresh()
+        with self._kernels(), self.masks.worn() if isinstance(self.masks, Tape) else nullcontext():
             yield
 
     def recomputation(self) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
         """The contexts of a clean pass that is run again in the backward pass."""
-        return nullcontext(), _Reentrant(self._kernels)
+
+        def again() -> AbstractContextManager[Any]:
+            stack = ExitStack()
+            stack.enter_context(self._kernels())
+            if isinstance(self.masks, Tape):
+                stack.enter_context(self.masks.worn())
+            return stack
+
+        return nullcontext(), _Reentrant(again)
 
     def draw(self) -> Masks:
         """The masks of a coming pass: the clean pass's, or fresh ones if `independent`."""
         if self.dropout != "independent":
             return self.masks
+        if self.layers is not None:
+            return Tape()
         seed = int(torch.randint(2**62, ()))
-        gpu = torch.Generator(self.device).manual_seed(seed) if self.masks[1] is not None else None
+        gpu = torch.Generator(self.device).manual_seed(seed) if self.device.type == "cuda" else None
         return torch.Generator().manual_seed(seed).get_state(), gpu.get_state() if gpu else None
 
     @contextmanager
@@ -80,14 +102,19 @@ class Conditions:
             stack.enter_context(self._kernels())
             if self.dropout == "off":
                 stack.enter_context(_without_dropout(self.core))
-            stack.callback(self._set_generators, self._generators())
-            self._set_generators(masks)
+            if isinstance(masks, Tape):
+                stack.enter_context(masks.worn())
+            else:
+                stack.callback(self._set_generators, self._generators())
+                self._set_generators(masks)
             yield
 
     @contextmanager
     def _kernels(self) -> Iterator[None]:
         with ExitStack() as stack:
-            if self.second_derivative:
+            if self.layers is not None:
+                stack.enter_context(self.layers.running())
+            elif self.second_derivative:
                 stack.enter_context(_twice_differentiable(self.core))
             if self.precise_head:
                 stack.enter_context(_in_float32(self._head, self.device.type))
@@ -102,11 +129,14 @@ class Conditions:
         """
         return bool(self._head) and self.precision in ("bfloat16", "float16")
 
-    def _generators(self) -> Masks:
+    def _fresh(self) -> Masks:
+        return self._generators() if self.layers is None else Tape()
+
+    def _generators(self) -> tuple[Tensor, Tensor | None]:
         on_gpu = self.device.type == "cuda"
         return torch.get_rng_state(), torch.cuda.get_rng_state(self.device) if on_gpu else None
 
-    def _set_generators(self, masks: Masks) -> None:
+    def _set_generators(self, masks: tuple[Tensor, Tensor | None]) -> None:
         torch.set_rng_state(masks[0])
         if masks[1] is not None:
             torch.cuda.set_rng_state(masks[1], self.device)
@@ -117,7 +147,7 @@ class Conditions:
         for kind, enabled, dtype in self._autocast:
             if kind == self.device.type and enabled:
                 return str(dtype).removeprefix("torch.")
-        dtype = next((p.dtype for p in self.core.parameters() if p.is_floating_point()), torch.float32)
+        dtype = self._cast or next((p.dtype for p in self.core.parameters() if p.is_floating_point()), torch.float32)
         if dtype == torch.float32 and self.device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32:
             return "tf32"
         return str(dtype).removeprefix("torch.")

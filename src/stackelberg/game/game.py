@@ -9,23 +9,33 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 from weakref import ref
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
-from ..errors import ModelError, SettingError
+from ..errors import ModelError, SettingError, one_of
+from .capture import Input, Static, capturing
 from .clock import Clock
-from .conditions import Dropout
+from .conditions import TWICE_DIFFERENTIABLE, Dropout
 from .finite import FiniteFlag
+from .huggingface import bare
 from .injection import Deltas
+from .layers import CompiledLayers
+from .masks import UnsharedError
 from .precision import InnerScale
+from .replay import Replayed, replay
 from .report import Report
 from .round import Normalizer, Round, unwrap
+from .shards import Shards
+from .speed import MODES, Mode, Speed
 from .task import Batch, Task
 
 Start = Tensor | Mapping[str, Tensor]
+Obstacle = tuple[str, bool]  # why not captured graphs; whether not compiled layers either
 
 
 class Term(NamedTuple):
@@ -50,6 +60,9 @@ class Game(ABC):
     Args:
         seed: of the start noise, which is a function of (seed, step, example, side) alone.
         task: how to read a model that is not from Hugging Face; see `stackelberg.Task`.
+        mode: `"eager"`; `"compiled"`: a model's repeated layers run as compiled kernels; `"graph"`: the whole
+            gradient is captured as a CUDA graph besides, one for each shape of a batch; `"auto"`: the last where
+            it can be, from the second batch of a shape on.
     """
 
     name: ClassVar[str]
@@ -57,9 +70,11 @@ class Game(ABC):
 
     seed: int = 0
     task: Task | None = None
+    mode: Mode = "auto"
     _core: ref[nn.Module] | None = field(default=None, init=False, repr=False)  # the model last played with
     clock: Clock = field(default_factory=Clock, init=False, repr=False)
     report: Report | None = field(default=None, init=False, repr=False)  # of the last call
+    speed: Speed = field(init=False, repr=False)
 
     def __init_subclass__(cls) -> None:
         """A class that names itself is a method."""
@@ -74,6 +89,8 @@ class Game(ABC):
             raise SettingError(f"seed={self.seed!r} should be a whole number")
         if self.task is not None and not isinstance(self.task, Task):
             raise SettingError(f"task={self.task!r} should be a stackelberg.Task")
+        one_of("mode", self.mode, MODES)
+        self.speed = Speed(self.mode)
 
     @abstractmethod
     def play(self, round: Round) -> Play:
@@ -108,6 +125,11 @@ class Game(ABC):
         """Whether the clean pass is run again in the backward pass instead of being kept; None where it pays."""
         return False
 
+    @property
+    def differentiates_gradients(self) -> bool:
+        """Whether this step's gradient goes through another gradient, however that is computed."""
+        return False
+
     def is_on(self) -> bool:
         """Whether the method has begun; before, it is the plain loss."""
         return True
@@ -132,9 +154,26 @@ class Game(ABC):
                 (tokens, sentences) where a token task's regularizer is averaged over sentences.
             index: each example's number within the step, (B,), which keys its noise.
         """
-        round = self._deal(model, batch, start, normalizer, index, streamed=False)
         if not (model.training and torch.is_grad_enabled()):
-            return self._evaluate(round)
+            return self._evaluate(self._deal(model, batch, start, normalizer, index))
+        core = self._begin(model)
+        mode = self.speed.choose(partial(self._obstacles, model, core, batch), _device(core))
+        try:
+            if mode == "graph":
+                replayed = self._replayed(core, batch, start, normalizer, index)
+                if replayed is not None:
+                    return FiniteFlag(model, "").guard(replayed.objective)
+            layers = None if mode == "eager" else self.speed.of(core).layers
+            round = self._deal(model, batch, start, normalizer, index, layers=layers)
+            objective = self.objective(round)
+        except UnsharedError as error:
+            self.speed.give_up("eager", str(error))
+            return self(model, batch, start=start, normalizer=normalizer, index=index)
+        self._file(round, objective)
+        return FiniteFlag(model, round.conditions.precision).guard(objective)
+
+    def objective(self, round: Round) -> Tensor:
+        """F on a round, in autograd's graph."""
         parts: list[Tensor] = []
         scale = InnerScale.at(round.conditions.precision, round.conditions.device).value
 
@@ -145,10 +184,11 @@ class Game(ABC):
             found = torch.autograd.grad(term.value * scale, list(term.wrt.values()), retain_graph=True)
             return {side: g / scale for side, g in zip(term.wrt, found, strict=True)}
 
-        self._drive(round, collect)
+        whole = self.is_on() and self.differentiates_gradients
+        with round.shards.whole(whole):
+            self._drive(round, collect)
         objective = parts[0] if len(parts) == 1 else torch.stack(parts).sum()
-        self._file(round, objective)
-        return FiniteFlag(model, round.conditions.precision).guard(objective)
+        return round.shards.whole_in_backward(objective) if whole else objective
 
     def backward(
         self,
@@ -173,7 +213,20 @@ class Game(ABC):
             (objective if scaler is None else scaler.scale(objective)).backward()
             assert self.report is not None
             return self.report
-        round = self._deal(model, batch, start, normalizer, index, streamed=True, interaction=interaction)
+        core = self._begin(model)
+        mode = (
+            "eager" if interaction else self.speed.choose(partial(self._obstacles, model, core, batch), _device(core))
+        )
+        if mode == "graph":
+            replayed = self._replayed(core, batch, start, normalizer, index)
+            if replayed is not None:
+                objective = FiniteFlag(model, "").guard(replayed.objective)
+                (objective if scaler is None else scaler.scale(objective)).backward()
+                return replayed.report
+        layers = None if mode == "eager" else self.speed.of(core).layers
+        round = self._deal(
+            model, batch, start, normalizer, index, streamed=True, interaction=interaction, layers=layers
+        )
         flag = FiniteFlag(
             model, round.conditions.precision if scaler else ""
         )  # without a scaler nothing skips the step
@@ -194,9 +247,31 @@ class Game(ABC):
                 return None
             return {side: delta.grad / scale for side, delta in term.wrt.items() if delta.grad is not None}
 
-        self._drive(round, differentiate)
+        with round.shards.whole(self.is_on() and self.differentiates_gradients):
+            self._drive(round, differentiate)
         flag.raise_now()
         return self._file(round, torch.stack(parts).sum())
+
+    def step(
+        self,
+        model: nn.Module,
+        batch: Batch,
+        update: Callable[[], Tensor],
+        *,
+        normalizer: Normalizer | None = None,
+    ) -> Report | None:
+        """One step as one captured graph, `update` moving the parameters by what it finds in `.grad`.
+
+        None where there is no graph (yet); `TrainingStep` is what calls it.
+        """
+        core = self._begin(model)
+        if self.speed.choose(partial(self._obstacles, model, core, batch), _device(core)) != "graph":
+            return None
+        replayed = self._replayed(core, batch, None, normalizer, None, update)
+        if replayed is None:
+            return None
+        self.after_step()
+        return replayed.report
 
     def after_step(self) -> None:
         """Tell the game that the optimizer has stepped, where it cannot notice by itself."""
@@ -220,8 +295,10 @@ class Game(ABC):
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint must hold for a run to go on as if it had not been interrupted."""
         core = self._core() if self._core else None
-        if core is not None and self.clock.notice(core.parameters()):  # a step since the last call
-            self.on_step()
+        if core is not None:
+            Shards(core).store()
+            if self.clock.notice(core.parameters()):  # a step since the last call
+                self.on_step()
         return {"clock": self.clock.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -236,14 +313,13 @@ class Game(ABC):
         normalizer: Normalizer | None,
         index: Tensor | None,
         *,
-        streamed: bool,
+        streamed: bool = False,
         interaction: bool = False,
+        layers: CompiledLayers | None = None,
+        dials: Static | None = None,
     ) -> Round:
-        core = unwrap(model, second_derivative=False)
         playing = model.training and torch.is_grad_enabled()
-        if playing and self.clock.notice(core.parameters()):  # before anything that depends on the step
-            self.on_step()
-        self._core = ref(core)
+        recompute = self.recomputes
         round = Round(
             model,
             batch,
@@ -254,14 +330,124 @@ class Game(ABC):
             normalizer=normalizer,
             start=start,
             index=index,
-            offset=self.clock.seen,
             streamed=streamed,
-            recompute=self.recomputes,
+            recompute=False if recompute is None and layers is not None else recompute,  # they keep little as it is
             measure_interaction=interaction,
+            layers=layers,
+            **(self._dials() if dials is None else dials),
         )
-        if playing:
+        if playing and not capturing():  # which cannot look at values, and comes after runs that did
             self.check(round)
         return round
+
+    def _begin(self, model: nn.Module) -> nn.Module:
+        """Before anything that depends on the step: has there been one since the last call? The bare model."""
+        core = unwrap(model, second_derivative=False)
+        Shards(core).store()
+        if self.clock.notice(core.parameters()):
+            self.on_step()
+        self._core = ref(core)
+        return core
+
+    def _dials(self) -> dict[str, float]:
+        """The numbers that change from step to step and from micro-batch to micro-batch."""
+        return {"step": self.clock.step, "offset": self.clock.seen, "alpha": float(self.alpha())}
+
+    def _obstacles(self, model: nn.Module, core: nn.Module, batch: Batch) -> list[Obstacle]:
+        """What speaks against playing fast: of the model here, of a method in `obstacles`."""
+        inner: Any = bare(core)
+        attention = getattr(getattr(inner, "config", None), "_attn_implementation", None) or "sdpa"
+        kind = _device(core).type
+        found = [
+            ("the model is sharded", True, any(isinstance(p, DTensor) for p in core.parameters())),
+            ("the model is compiled already", True, hasattr(core, "_orig_mod") or hasattr(model, "_orig_mod")),
+            (
+                "gradient checkpointing is on",
+                True,
+                any(getattr(m, "gradient_checkpointing", False) for m in core.modules()),
+            ),
+            (f"{attention!r} attention has no second derivative", True, attention not in TWICE_DIFFERENTIABLE),
+            ("DistributedDataParallel reduces gradients as they come", False, model is not core),
+            ("recompute=True runs a pass again later", False, self.recomputes is True),
+            ("the batch is not a mapping", False, not isinstance(batch, Mapping)),
+            (
+                "float16 adapts its inner scale",
+                False,
+                torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.float16,
+            ),
+        ]
+        return [*((why, both) for why, both, there in found if there), *self.obstacles]
+
+    def _replayed(
+        self,
+        core: nn.Module,
+        batch: Mapping[str, Any],
+        start: Start | None,
+        normalizer: Normalizer | None,
+        index: Tensor | None,
+        update: Callable[[], Tensor] | None = None,
+    ) -> Replayed | None:
+        parameters = [p for p in core.parameters() if p.requires_grad]
+        tensors = {name: x for name, x in batch.items() if isinstance(x, Tensor)}
+        fixed = {name: x for name, x in batch.items() if not isinstance(x, Tensor)}
+        starts = {"": start} if isinstance(start, Tensor) else dict(start or {})
+        counts = normalizer if isinstance(normalizer, tuple) else () if normalizer is None else (normalizer,)
+        inputs: dict[str, Input] = {
+            **{f"batch.{name}": x for name, x in tensors.items()},
+            **{f"start.{side}": x for side, x in starts.items()},
+            **{f"normalizer.{i}": x if isinstance(x, Tensor) else float(x) for i, x in enumerate(counts)},
+            **({} if index is None else {"index": index}),
+            **{f"dial.{name}": x for name, x in self._dials().items()},
+        }
+        key = (
+            tuple((name, x.shape, x.dtype) if isinstance(x, Tensor) else name for name, x in inputs.items()),
+            repr((fixed, self.settings, self.variant)),
+            tuple((p.data_ptr(), p.requires_grad) for p in core.parameters()),
+            tuple(module.training for module in core.modules()),
+            torch.is_autocast_enabled(parameters[0].device.type),
+        )
+
+        def play(static: Static) -> tuple[Tensor, Report, int]:
+            def of(group: str) -> dict[str, Tensor]:
+                return {name.partition(".")[2]: x for name, x in static.items() if name.startswith(group + ".")}
+
+            given = tuple(of("normalizer").values())
+            round = self._deal(
+                core,
+                {**fixed, **of("batch")},
+                of("start").get("", of("start") or None),
+                given if isinstance(normalizer, tuple) else given[0] if given else None,  # type: ignore[arg-type]
+                static.get("index"),
+                layers=self.speed.of(core).layers,
+                dials=of("dial"),
+            )
+            objective = self.objective(round)
+            return objective, self._described(round, objective), _rows(round)
+
+        found = replay(self.speed, core, (key, update is None), inputs, play, parameters, update)
+        if found is not None:
+            self.clock.seen += found.rows
+            self.report = found.report
+            self.observe(found.report, "bfloat16" if key[-1] else "float32", start is not None)
+        return found
+
+    @property
+    def variant(self) -> object:
+        """What besides the settings decides which computation a step is."""
+        return self.is_on()
+
+    @property
+    def obstacles(self) -> list[Obstacle]:
+        """What of the method speaks against graphs: (why, whether against compiled layers too)."""
+        return []
+
+    def alpha(self) -> float:
+        """α at this step, of a method that has one."""
+        return 1.0
+
+    def observe(self, report: Report, precision: str, start_given: bool) -> None:
+        """Look at a step's report, to warn of something: nothing, unless a method does."""
+        return
 
     def _drive(self, round: Round, handle: Callable[[Term], Deltas | None]) -> None:
         """Run `play`, answering each term with the gradient it asked for."""
@@ -282,11 +468,24 @@ class Game(ABC):
         return round.task_term()
 
     def _file(self, round: Round, objective: Tensor) -> Report:
-        self.clock.seen += max((len(x) for x in round.embedded.values()), default=0)
-        self.report = report = round.report
+        self.clock.seen += _rows(round)
+        self.report = self._described(round, objective)
+        self.observe(self.report, round.conditions.precision, round.start is not None)
+        return self.report
+
+    def _described(self, round: Round, objective: Tensor) -> Report:
+        report = round.report
         report.loss = objective.detach()
         report.task_loss = None if round.task_loss is None else round.task_loss.detach()
         return report
+
+
+def _rows(round: Round) -> int:
+    return max((len(x) for x in round.embedded.values()), default=0)
+
+
+def _device(core: nn.Module) -> torch.device:
+    return next((p.device for p in core.parameters()), torch.device("cpu"))
 
 
 def _with_every_setting(cls: type) -> str:

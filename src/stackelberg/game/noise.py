@@ -18,7 +18,9 @@ NOISES: tuple[NoiseName, ...] = ("normal", "uniform", "zero")
 _MASK = 0xFFFFFFFF
 
 
-def unit_noise(kind: NoiseName, shape: torch.Size, index: Tensor, *, seed: int, step: int, side: str) -> Tensor:
+def unit_noise(
+    kind: NoiseName, shape: torch.Size, index: Tensor, *, seed: int, step: int | Tensor, side: str
+) -> Tensor:
     """Noise `(B, L, d)` of mean 0 and standard deviation 1, float32, on the device of `index`.
 
     `index` `(B,)` holds each example's global number within the step; `side` names the perturbed side.
@@ -26,9 +28,12 @@ def unit_noise(kind: NoiseName, shape: torch.Size, index: Tensor, *, seed: int, 
     _, length, width = shape
     if kind == "zero":
         return torch.zeros(shape, device=index.device)
-    key = torch.full_like(
-        index, _scramble_int(seed ^ _scramble_int(step + 1) ^ _scramble_int(int.from_bytes(side.encode())))
-    )
+    salt = seed ^ _scramble_int(int.from_bytes(side.encode()))
+    if isinstance(step, Tensor):  # on the device, where a captured graph reads it anew at every step
+        key = _scramble(_scramble(step + 1) ^ (salt & _MASK))
+        key = key if 0 <= salt <= _MASK else _scramble(key ^ ((salt >> 32) & _MASK))
+    else:
+        key = torch.full_like(index, _scramble_int(salt ^ _scramble_int(step + 1)))
     key = _scramble(_scramble(index & _MASK) ^ _scramble(index >> 32) ^ key)  # (B,)
     token = _scramble(_scramble(torch.arange(length, device=index.device)) ^ key[:, None])  # (B, L)
     word = _scramble(torch.arange(width, device=index.device) * 0x9E3779B9 & _MASK)  # (d,)

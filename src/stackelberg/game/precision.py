@@ -93,7 +93,8 @@ class InnerScale:
     def at(cls, precision: str, device: torch.device) -> InnerScale:
         """2¹⁴ for float16."""
         active = precision == "float16"
-        return cls(torch.tensor(2.0**14 if active else 1.0, device=device), torch.zeros((), device=device), active)
+        scale = torch.full((), 2.0**14 if active else 1.0, device=device)
+        return cls(scale, torch.zeros((), device=device), active)
 
     def unscale(self, gradients: Deltas) -> tuple[Deltas, Tensor]:
         """The true gradients, 0 where they overflowed; and whether all were finite, a bool on the device."""

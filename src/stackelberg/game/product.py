@@ -25,6 +25,7 @@ from .forward_mode import decomposed_layer_norm, refuse_unverified
 from .injection import Deltas
 from .payoff import Payoff
 from .precision import FAITHFUL_DIFFERENCES
+from .purpose import meant_for
 
 ProductName = Literal["auto", "double_backward", "forward_over_reverse", "differences"]
 PRODUCTS: tuple[ProductName, ...] = ("auto", "double_backward", "forward_over_reverse", "differences")
@@ -77,7 +78,8 @@ class DoubleBackward:
     def __call__(self, at: Point) -> Gradients:
         """A backward pass with a graph, and one through it."""
         deltas, clean = at.leaves()
-        value, inputs = at.payoff(deltas, clean).sum() * at.scale, list(deltas.values())
+        with meant_for("product"):
+            value, inputs = at.payoff(deltas, clean).sum() * at.scale, list(deltas.values())
         if at.model in self.examined:
             g = torch.autograd.grad(value, inputs, create_graph=True)
         else:

@@ -1,4 +1,7 @@
-"""The Bregman proximal point of SMART: a momentum copy θ̃ of the parameters, and the model wearing it."""
+"""The Bregman proximal point of SMART: a momentum copy θ̃ of the parameters, and the model wearing it.
+
+Under FSDP2 the copy lies in shards as the parameters do, and is whole only while it is worn or saved.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ModelError
+from .shards import full, like
 
 
 class MomentumCopy:
@@ -29,7 +33,7 @@ class MomentumCopy:
                 continue
             if name not in self.weights:
                 self.weights[name] = p.detach().to(torch.promote_types(p.dtype, torch.float32), copy=True)
-            self.weights[name] = self.weights[name].to(p.device)
+            self.weights[name] = like(self.weights[name], p)
 
     @torch.no_grad()
     def move(self, core: nn.Module, momentum: float) -> None:
@@ -42,7 +46,7 @@ class MomentumCopy:
     def worn_by(self, core: nn.Module) -> Iterator[None]:
         """Inside, the model computes with θ̃; tied parameters stay tied."""
         copies = {
-            id(p): nn.Parameter(self.weights[name].to(p), requires_grad=False)
+            id(p): nn.Parameter(full(self.weights[name]).to(p), requires_grad=False)
             for name, p in _named(core)
             if name in self.weights
         }

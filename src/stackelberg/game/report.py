@@ -27,6 +27,7 @@ class Report:
     surface: Tensor | None = None  # share of balls whose δ^K lies on the surface
     guarded: Tensor | None = None  # share of (sentence, step) pairs whose interaction was left out as noise
     interaction_norm: Tensor | None = None  # ‖interaction term‖₂ over θ, only when asked for
+    skipped: Tensor | None = None  # 1 where a gradient that was not finite left the parameters alone
 
     def describe(self, balls: Mapping[str, Ball], masks: Deltas, first: Deltas, last: Deltas) -> None:
         """Fill in what is known of a perturbation that went from `first` to `last`."""
@@ -37,8 +38,7 @@ class Report:
             real = masks[side].amax((-2, -1) if ball.per == "sentence" else -1, keepdim=True) > 0
             on_surface.append((ball.on_surface(last[side].detach()) & real).sum() / real.sum())
             ratios.append((ball.length(first[side].detach()) / ball.radius * real).sum() / real.sum())
-            radius = torch.as_tensor(ball.radius, dtype=torch.float32, device=real.device)
-            radii.append((radius * real).sum() / real.sum())
+            radii.append((ball.radius * real.float()).sum() / real.sum())
         self.surface = torch.stack(on_surface).mean()
         self.start_ratio = torch.stack(ratios).mean()
         self.radius = torch.stack(radii).mean()
@@ -47,6 +47,13 @@ class Report:
         """Fill in whose interaction was left out."""
         if path.steps:
             self.guarded = 1 - torch.stack([path.trusted(k).float().mean() for k in range(path.steps)]).mean()
+
+    def plus(self, other: Report) -> Report:
+        """Of two micro-batches: the objectives are shares of one step's and add up, the rest is averaged."""
+        shares = ("loss", "divergence")
+        both = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
+        known = {name: pair for name, pair in both.items() if pair[0] is not None and pair[1] is not None}
+        return Report(**{name: a + b if name in shares else (a + b) / 2 for name, (a, b) in known.items()})
 
     def numbers(self) -> dict[str, float]:
         """Everything known, as floats; this waits for the device."""

@@ -31,6 +31,7 @@ from .injection import Deltas
 from .payoff import Payoff
 from .precision import InnerScale
 from .product import Gradients, Point, Product
+from .purpose import meant_for
 
 Route = Literal["sweep", "exact", "none"]
 ROUTES: tuple[Route, ...] = ("sweep", "exact", "none")
@@ -56,7 +57,7 @@ class Contest:
         Beside it, (B,), how far each output moved in rounding units: ∞ unless `watched`, 0 after an overflow.
         """
         leaves = {side: delta.detach().requires_grad_() for side, delta in deltas.items()}
-        with torch.enable_grad():
+        with torch.enable_grad(), meant_for("ascent"):
             values, moved = payoff.watched(leaves, clean) if watched else (payoff(leaves, clean), None)
             found = torch.autograd.grad(values.sum() * self.scale.value, list(leaves.values()))
         g, finite = self.scale.unscale(dict(zip(leaves, found, strict=True)))

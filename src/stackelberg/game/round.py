@@ -13,13 +13,16 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ..errors import ModelError, SettingError
+from .blame import nodes
 from .conditions import Conditions, Dropout, Masks
 from .divergence import per_sentence
 from .huggingface import HuggingFaceTask, describes_itself
 from .injection import Deltas, Draw, Injection
+from .layers import CompiledLayers
 from .payoff import DivergencePayoff, LabelPayoff
 from .precision import movement, unit_rounding
 from .report import Report
+from .shards import Shards
 from .task import Batch, Outputs, Task
 
 Count = float | Tensor
@@ -41,10 +44,13 @@ class Round:
         normalizer: Normalizer | None = None,
         start: Tensor | Mapping[str, Tensor] | None = None,
         index: Tensor | None = None,
-        offset: int = 0,
+        offset: Count = 0,
+        step: int | Tensor = 0,
+        alpha: Count = 1.0,
         streamed: bool = False,
         recompute: bool | None = False,
         measure_interaction: bool = False,
+        layers: CompiledLayers | None = None,
     ) -> None:
         """See the attributes for what each argument means."""
         if start is not None and not isinstance(start, Tensor | Mapping):
@@ -56,16 +62,19 @@ class Round:
         self.task = task or _describe(self.core, batch)
         self.injection = Injection(self.task.sides(self.core))
         head = self.task.head(self.core) if compares and not hasattr(self.core, "_orig_mod") else ()
-        self.conditions = Conditions(self.core, dropout, second_derivative, head)
+        self.conditions = Conditions(self.core, dropout, second_derivative, head, layers)
         self.normalizer = normalizer  # N, where it was given
         self.start = start  # δ⁰, where it was given
         self.index = index  # each example's number within the step, where it was given
         self.offset = offset  # how many rows of the step were embedded before
+        self.step = step  # the optimizer step, which keys the noise
+        self.alpha = alpha  # α at this step
         self.streamed = streamed  # later passes see leaf copies; `task_term` hands their cotangents on
         wrapped = isinstance(model, nn.parallel.DistributedDataParallel)  # whose forward runs once a step
         worth_it = second_derivative and not wrapped and self.task.long_rows(self.core, batch)
         self.recompute = worth_it if recompute is None else recompute  # the clean pass, in the backward pass
         self.measure_interaction = measure_interaction
+        self.shards = Shards(self.core)  # where FSDP2 has cut the parameters up
         self.report = Report()
         self.base: Deltas = {}  # the clean pass's embeddings, which later passes add δ to
         self._clean: list[tuple[Tensor, Tensor]] = []  # (in the clean graph, the leaf that other passes see)
@@ -128,12 +137,11 @@ class Round:
             return self.normalizer
         return self.row_mask.shape[0] if sentences else self.count
 
-    def row_index(self, rows: int) -> Tensor:
+    def row_index(self, rows: int, device: torch.device) -> Tensor:
         """The number within the step of each of `rows` embedded rows, (rows,) int64.
 
         Ranks that were given no numbers draw apart; a multiple-choice example has several rows.
         """
-        device = self.conditions.device
         if self.index is None:
             rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
             return torch.arange(rows, device=device) + (self.offset + (rank << 40))
@@ -193,7 +201,13 @@ class Round:
 
     def parameters(self) -> list[nn.Parameter]:
         """θ: the parameters that are trained."""
-        return [p for p in self.core.parameters() if p.requires_grad]
+        trained = [p for p in self.core.parameters() if p.requires_grad]
+        if not getattr(self.model, "find_unused_parameters", False):
+            return trained
+        # DDP has already counted those that its forward pass did not use, and must not see them again.
+        outputs = [x for x in (self.logits, self.task_loss) if x is not None]
+        used = {id(getattr(node, "variable", None)) for output in outputs for node in nodes(output)}
+        return [p for p in trained if id(p) in used]
 
     def _recomputed(self, play: Callable[[], Outputs]) -> Outputs:
         if isinstance(self.model, nn.parallel.DistributedDataParallel):
@@ -232,6 +246,10 @@ def unwrap(model: nn.Module, second_derivative: bool) -> nn.Module:
         raise ModelError("nn.DataParallel has no complete second derivative; use DistributedDataParallel")
     if type(model).__name__ == "DeepSpeedEngine" or any(hasattr(p, "ds_id") for p in model.parameters()):
         raise ModelError("DeepSpeed ZeRO cannot run several backward passes over one model; use DDP or FSDP2")
+    if any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules()):
+        raise ModelError(
+            "FullyShardedDataParallel (FSDP1) has no second derivative; use FSDP2, torch.distributed.fsdp.fully_shard"
+        )
     core, distributed, compiled = model, False, False
     while True:
         if isinstance(core, nn.parallel.DistributedDataParallel):

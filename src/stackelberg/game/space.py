@@ -34,7 +34,8 @@ def perturbable(round: Round, side: str, x: Tensor, exclude_tokens: tuple[int, .
         ids = task.input_ids(side, batch)
         if ids is None:
             raise SettingError("exclude_tokens needs token ids, which this task does not give; use Task(masks=...)")
-        mask = mask & ~torch.isin(ids, torch.tensor(exclude_tokens, device=ids.device))
+        for token in exclude_tokens:
+            mask = mask & (ids != token)
     if not perturb_prompt:
         labels = task.token_labels(batch)
         if labels is None or task.kind != "shifted_tokens":

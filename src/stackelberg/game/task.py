@@ -140,4 +140,4 @@ class Task:
         """The task loss's own denominator: sentences, or real tokens. `mask` is that of `rows`."""
         if self.by_token:
             return mask.sum()
-        return torch.tensor(mask.shape[0], device=mask.device)
+        return torch.full((), mask.shape[0], device=mask.device)

@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 
 from ..errors import one_of
 from ..game.ascent import build
-from ..game.game import Play, Term
+from ..game.game import Obstacle, Play, Term
 from ..game.injection import Deltas
 from ..game.round import Round
 from ..game.settings.checks import number, whole
@@ -30,7 +30,8 @@ class FreeAT(Scheduled, Perturbing):
 
     δ is carried over from replay to replay and from batch to batch, cropped or padded to the next one's length,
     so every replay is an ordinary optimizer step: `for batch in replayed(loader, game.replays_per_batch):
-    ...`, with the number of epochs divided by m.
+    ...`, with the number of epochs divided by m. A row's δ goes to the row of the next step with the same number
+    (`index=`, or the order of play), on the same process.
 
     Args:
         replays: m.
@@ -44,6 +45,7 @@ class FreeAT(Scheduled, Perturbing):
     step_size: float | None = None
     ascent: Literal["normalized", "sign"] = "normalized"
     carried: Deltas = field(default_factory=dict, init=False, repr=False)  # (rows of a step, L, d) by side
+    places: dict[str, dict[int, int]] = field(default_factory=dict, init=False, repr=False)  # row's number → place
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -57,6 +59,11 @@ class FreeAT(Scheduled, Perturbing):
     def replays_per_batch(self) -> int:
         """m."""
         return self.replays
+
+    @property
+    def obstacles(self) -> list[Obstacle]:
+        """Its δ outlives the step."""
+        return [*super().obstacles, ("FreeAT's δ is carried from batch to batch", False)]
 
     def check(self, round: Round) -> None:
         """Labels."""
@@ -72,45 +79,49 @@ class FreeAT(Scheduled, Perturbing):
         if not self.moves(side):
             return None
         space = self.space_of(round, side, x)
+        numbers = round.row_index(len(x), torch.device("cpu")).tolist()
         if round.start is not None:
             delta = self.start_of(round, side, x, space)
         else:
-            delta = space.ball.project(self._carried(side, x, round.offset).to(space.mask) * space.mask)
+            delta = space.ball.project(self._carried(side, x, numbers).to(space.mask) * space.mask)
         round.report.describe({side: space.ball}, {side: space.mask}, {side: delta}, {side: delta})
-        delta.requires_grad_().register_hook(partial(self._ascend, round.offset, side, space, delta))
+        delta.requires_grad_().register_hook(partial(self._ascend, numbers, side, space, delta))
         return delta
 
-    def _carried(self, side: str, x: Tensor, offset: int) -> Tensor:
-        """The rows of the last step in the same places, cropped or padded to `x`."""
-        rows, length, _ = x.shape
-        known = self.carried.get(side, x.new_zeros(0, 0, x.shape[2], dtype=torch.float32))[
-            offset : offset + rows, :length
-        ]
-        return pad(known, (0, 0, 0, length - known.shape[1], 0, rows - known.shape[0]))
+    def _carried(self, side: str, x: Tensor, numbers: list[int]) -> Tensor:
+        """The rows of the last step with the same numbers, cropped or padded to `x`; 0 where there was none."""
+        length, width = x.shape[1:]
+        known = self.carried.get(side, x.new_zeros(0, 0, width, dtype=torch.float32))[:, :length]
+        known = pad(known, (0, 0, 0, length - known.shape[1], 0, 1))
+        places = self.places.get(side, {})
+        return known[[places.get(number, -1) for number in numbers]]
 
-    def _ascend(self, offset: int, side: str, space: Space, delta: Tensor, gradient: Tensor) -> None:
+    def _ascend(self, numbers: list[int], side: str, space: Space, delta: Tensor, gradient: Tensor) -> None:
         """Move δ by the gradient that the model's own backward pass has just produced."""
         with torch.no_grad():
             eta = self.radius if self.step_size is None else self.step_size
             rule = build(self.ascent, eta * space.unit, space.ball)
             moved, _ = rule.step(0, delta, gradient * space.mask, ())
             moved = torch.where(torch.isfinite(gradient).all(), space.ball.project(moved), delta)
-            rows, length, width = moved.shape
+            _, length, width = moved.shape
+            places = self.places.setdefault(side, {})
+            mine = [places.setdefault(number, len(places)) for number in numbers]
             known = self.carried.get(side, moved.new_zeros(0, length, width))
-            room = pad(known, (0, 0, 0, max(0, length - known.shape[1]), 0, max(0, offset + rows - len(known))))
-            room = room.clone()
-            room[offset : offset + rows] = 0
-            room[offset : offset + rows, :length] = moved
+            room = pad(known, (0, 0, 0, max(0, length - known.shape[1]), 0, len(places) - len(known))).clone()
+            room[mine] = 0
+            room[mine, :length] = moved
             self.carried[side] = room
 
     def state_dict(self) -> dict[str, Any]:
-        """With the carried δ."""
-        return {**super().state_dict(), "carried": dict(self.carried)}
+        """With the carried δ and the numbers of its rows."""
+        numbers = {side: torch.tensor(list(places)) for side, places in self.places.items()}
+        return {**super().state_dict(), "carried": dict(self.carried), "numbers": numbers}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """With the carried δ."""
         super().load_state_dict(state)
         self.carried = {side: delta.clone() for side, delta in state["carried"].items()}
+        self.places = {side: {n: i for i, n in enumerate(x.tolist())} for side, x in state["numbers"].items()}
 
 
 def replayed(batches: Iterable[T], times: int) -> Iterator[T]:

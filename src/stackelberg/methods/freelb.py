@@ -65,7 +65,7 @@ class FreeLB(Diverging, Climbing):
             else:
                 values = round.divergence(self.divergence_for(round), self.detach_target)(deltas, round.target)
                 mean = self.regularizer(round, values)
-                unit = round.denominator(self.by_sentence(round)) / max(self.alpha(), 1e-30)
+                unit = round.denominator(self.by_sentence(round)) / torch.as_tensor(round.alpha).clamp_min(1e-30)
             g = yield Term(mean / self.steps, None if k == self.steps - 1 else deltas)
             if g is not None:
                 g = {side: x * (unit * self.steps) for side, x in g.items()}

@@ -18,6 +18,7 @@ from ..game.hand import Hand, size
 from ..game.payoff import Payoff
 from ..game.precision import InnerScale
 from ..game.product import DoubleBackward, Product
+from ..game.report import Report
 from ..game.response import Contest, Route, respond
 from ..game.round import Round, unwrap
 from ..game.settings.climbing import Anticipating, Climbing
@@ -52,12 +53,15 @@ class AdversarialGame(Regularizing, Climbing):
         round.report.describe(follower.balls, follower.masks, path.deltas[0], path.deltas[-1])
         if self.route() == "sweep":
             round.report.count_guarded(path)
-        if round.start is None:
-            self._floor.look(round.report, round.conditions.precision)
         if round.measure_interaction and self.route() == "sweep":
             round.report.interaction_norm = size(hand.interaction(path))
         yield Term(self.regularizer(round, self.payoff(round)(self.amplified(delta), round.target)))
         yield Term(round.task_term())
+
+    def observe(self, report: Report, precision: str, start_given: bool) -> None:
+        """Warn where the settings make little sense."""
+        if not start_given and report.start_ratio is not None:
+            self._floor.look(report, precision)
 
     def hand(self, round: Round, tied: bool = False) -> Hand:
         """The follower's problem on this batch, after the clean pass.

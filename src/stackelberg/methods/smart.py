@@ -12,6 +12,7 @@ from ..game.game import Play, Term
 from ..game.proximal import MomentumCopy
 from ..game.round import Round
 from ..game.settings.checks import number, whole
+from ..game.shards import Shards, full
 from .salt import VirtualGame
 
 
@@ -57,7 +58,7 @@ class SMART(VirtualGame):
         self.anchor.follow(round.core)
         play = super().play(round)
         yield next(play)
-        with torch.no_grad(), self.anchor.worn_by(round.core):
+        with torch.no_grad(), round.shards.whole(), self.anchor.worn_by(round.core):
             anchored = round.answer({}, round.conditions.draw())
         pull = round.compare(self.divergence_for(round), False, round.target, anchored)
         yield Term(self.proximal_weight * pull.sum() / round.denominator(self.by_sentence(round)))
@@ -67,6 +68,7 @@ class SMART(VirtualGame):
         """Move θ̃."""
         core = self._core() if self._core else None
         if core is not None:
+            Shards(core).store()
             switched = self.switch_step is not None and self.clock.step > self.switch_step
             self.anchor.move(core, self.later_momentum if switched else self.momentum)
 
@@ -76,8 +78,8 @@ class SMART(VirtualGame):
             self.switch_step = total_steps // 10
 
     def state_dict(self) -> dict[str, Any]:
-        """With θ̃."""
-        return {**super().state_dict(), "anchor": dict(self.anchor.weights)}
+        """With θ̃; under FSDP2 it is gathered, so that every rank must ask."""
+        return {**super().state_dict(), "anchor": {name: full(x) for name, x in self.anchor.weights.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """With θ̃."""

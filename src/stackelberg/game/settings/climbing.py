@@ -9,6 +9,7 @@ from torch import Tensor
 from ...errors import SettingError, one_of
 from .. import ascent
 from ..follower import Follower
+from ..game import Obstacle
 from ..injection import Deltas
 from ..precision import DIFFERENCE_RADIUS
 from ..product import PRODUCTS, Product, ProductName, build
@@ -107,6 +108,26 @@ class Anticipating(Climbing):
             r = self.radius_of_differences or DIFFERENCE_RADIUS[working]
             self._products[working] = build(self.product, r, working)
         return self._products[working]
+
+    @property
+    def differentiates_gradients(self) -> bool:
+        """Where there is an interaction."""
+        return self.steps > 0 and self.route() != "none"
+
+    @property
+    def variant(self) -> object:
+        """With `every`, some steps have another route."""
+        return super().variant, self.route()
+
+    @property
+    def obstacles(self) -> list[Obstacle]:
+        """Compiled layers are differentiated by double backward or by differences."""
+        found = super().obstacles
+        if self.gradient == "exact" and self.steps:
+            found.append(("gradient='exact' differentiates through everything at once", True))
+        if self.product == "forward_over_reverse":
+            found.append(("product='forward_over_reverse' carries tangents through every operation", True))
+        return found
 
     @property
     def second_derivative(self) -> bool:

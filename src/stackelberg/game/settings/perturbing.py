@@ -153,9 +153,9 @@ class Perturbing(Game):
         drawn = unit_noise(
             self.start_noise,
             x.shape,
-            round.row_index(len(x)),
+            round.row_index(len(x), round.conditions.device),
             seed=self.seed,
-            step=self.clock.step,
+            step=round.step,
             side=side,
         )
         return drawn.to(space.mask.dtype) * space.mask * space.deviation

@@ -92,7 +92,7 @@ class Regularizing(Scheduled):
         """(α/N) Σ ℓ, and its size into the report."""
         mean = values.sum() / round.denominator(self.by_sentence(round))
         round.report.divergence = mean.detach()
-        return self.alpha() * mean
+        return round.alpha * mean
 
     def by_sentence(self, round: Round) -> bool:
         """Whether the regularizer's N counts sentences where the task loss counts tokens."""
