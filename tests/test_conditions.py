@@ -273,7 +273,9 @@ def test_products_run_in_the_precision_of_the_clean_pass() -> None:
     """Every pass of a bfloat16 step computes its linear layers in bfloat16, those of the backward too."""
     model, batch = zoo.build("classification", "bert", dtype=torch.float32)
     seen: list[torch.dtype] = []
-    model.bert.encoder.layer[1].output.dense.register_forward_hook(lambda module, args, output: seen.append(output.dtype))
+    model.bert.encoder.layer[1].output.dense.register_forward_hook(
+        lambda module, args, output: seen.append(output.dtype)
+    )
     with torch.autocast("cpu", torch.bfloat16):
         loss = SALT(steps=2)(model, batch)
     forward = len(seen)
@@ -286,7 +288,9 @@ def test_no_autocast_stays_off() -> None:
     """A backward that is run under someone else's autocast still computes in the precision of the forward."""
     model, batch = zoo.build("classification", "bert", dtype=torch.float32)
     seen: list[torch.dtype] = []
-    model.bert.encoder.layer[1].output.dense.register_forward_hook(lambda module, args, output: seen.append(output.dtype))
+    model.bert.encoder.layer[1].output.dense.register_forward_hook(
+        lambda module, args, output: seen.append(output.dtype)
+    )
     loss = SALT()(model, batch)
     with torch.autocast("cpu", torch.bfloat16):
         loss.backward()

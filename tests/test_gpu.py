@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import pytest
 import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.parallel import DistributedDataParallel
 
 import zoo
-from stackelberg import SALT, VAT, NonFiniteLossError
+from stackelberg import SALT, VAT, NonFiniteLossError, create
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -76,6 +85,64 @@ def test_non_finite_objective_raises_before_the_optimizer_can_step() -> None:
     loss = SALT()(model, batch)
     with pytest.raises(NonFiniteLossError):
         loss.backward()
+
+
+@contextmanager
+def one_rank() -> Iterator[None]:
+    """A process group of this process alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        dist.init_process_group("nccl", init_method=f"file://{folder}/store", rank=0, world_size=1)
+        try:
+            yield
+        finally:
+            dist.destroy_process_group()
+
+
+def test_fsdp2_gives_the_same_gradient() -> None:
+    """Whole in the game's own passes, in shards between them, on FSDP2's streams; and again, with nothing left over."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    for name, settings in (("salt", {"steps": 2}), ("salt", {"product": "differences"}), ("vat", {})):
+        model, batch = on_gpu()
+        numbers = torch.arange(len(batch["labels"]))
+        create(name, **settings)(model, batch, index=numbers).backward()
+        expected = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+        with one_rank():
+            for layer in model.bert.encoder.layer:
+                fully_shard(layer)
+            fully_shard(model)
+            game = create(name, **settings)
+            for _ in range(2):
+                model.zero_grad()
+                loss = game(model, batch, index=numbers)
+                assert all(isinstance(p, DTensor) for p in model.bert.encoder.parameters())
+                loss.backward()
+                assert all(isinstance(p, DTensor) for p in model.parameters())
+                found = torch.cat([p.grad.full_tensor().flatten() for p in model.parameters() if p.grad is not None])
+                assert torch.cosine_similarity(found, expected, dim=0) > 0.9999
+
+
+def test_a_batch_that_was_refused_leaves_ddp_and_fsdp2_ready_for_the_next() -> None:
+    """The error is raised from the end of the backward pass, after both have finished their reductions."""
+
+    def spoil(module: torch.nn.Module, arguments: object, output: Any) -> None:
+        if output.loss is not None:  # the clean pass
+            output.loss.mul_(float("nan"))
+
+    for engine in ("ddp", "fsdp2"):
+        core, batch = on_gpu()
+        with one_rank():
+            model = DistributedDataParallel(core) if engine == "ddp" else fully_shard(core)
+            for bad in (True, False, True, False):
+                handle = core.register_forward_hook(spoil) if bad else None
+                loss = SALT()(model, batch)
+                if handle is not None:
+                    handle.remove()
+                    with pytest.raises(NonFiniteLossError):
+                        loss.backward()
+                    model.zero_grad()
+                else:
+                    loss.backward()
+                    assert all(torch.isfinite(p.grad).all() for p in core.parameters() if p.grad is not None)
 
 
 if __name__ == "__main__":
