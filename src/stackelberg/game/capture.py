@@ -14,7 +14,7 @@ from ..errors import StackelbergError
 Input = Tensor | float  # numbers are inputs too: the optimizer step, α
 Static = dict[str, Tensor]
 
-_is_capturing = torch.cuda.is_current_stream_capturing
+_is_capturing = torch.cuda.is_current_stream_capturing if torch.backends.cuda.is_built() else lambda: False
 
 WARM_UPS = 2  # runs before the recording, in which kernels are compiled and libraries set up
 
@@ -68,7 +68,7 @@ class Recording:
 
 def capturing() -> bool:
     """Whether kernels launched now are recorded instead of run."""
-    return torch.cuda.is_available() and _is_capturing()
+    return _is_capturing()
 
 
 @contextmanager
@@ -78,11 +78,12 @@ def _as_if_capturing() -> Iterator[None]:
     Transformers leaves a mask of ones out, unless it is captured and may not look. Kernels that a recording needs
     must have been compiled before, so the runs before it take the way that it will take.
     """
+    own = torch.cuda.is_current_stream_capturing
     torch.cuda.is_current_stream_capturing = lambda: True
     try:
         yield
     finally:
-        torch.cuda.is_current_stream_capturing = _is_capturing
+        torch.cuda.is_current_stream_capturing = own
 
 
 def _static(x: Input, device: torch.device) -> Tensor:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import _pytree as pytree
 
 from .masks import Dropouts, worn
@@ -63,7 +64,8 @@ class CompiledLayers:
         """How this call is answered, found out the first time."""
         if key not in self._ways:
             try:
-                with warnings.catch_warnings(action="ignore"):  # a tracer's, of tensors that it looks at
+                # A tracer warns of tensors that it looks at, and what it saves is not what a checkpoint counts.
+                with warnings.catch_warnings(action="ignore"), saved_tensors_hooks(_itself, _itself):
                     self._ways[key] = self._compiled(call, key, tensors, rebuild)
             except Exception as error:  # a tracer fails in as many ways as there are models; the layer still runs
                 self.refused[type(call.layer).__name__] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
@@ -179,6 +181,10 @@ class _Call:
         assert tape is not None
         masks = [tape.take(*site) for site in way.sites]
         return way.answer(way.operation([*masks, *weights, *tensors]))
+
+
+def _itself(x: Any) -> Any:
+    return x
 
 
 _TENSOR = object()  # stands for a tensor among a layer's results
