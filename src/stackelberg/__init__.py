@@ -9,6 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .adapters.trainer import AdversarialMixin as AdversarialMixin
+    from .adapters.trainer import AdversarialSeq2SeqTrainer as AdversarialSeq2SeqTrainer
+    from .adapters.trainer import AdversarialTrainer as AdversarialTrainer
     from .errors import ModelError as ModelError
     from .errors import NonFiniteLossError as NonFiniteLossError
     from .errors import SettingError as SettingError
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
 # Where each public name lives. Loaded on first use, so that `import stackelberg` does not import torch.
 _HOMES = {
+    "adapters.trainer": ["AdversarialMixin", "AdversarialSeq2SeqTrainer", "AdversarialTrainer"],
     "errors": ["ModelError", "NonFiniteLossError", "SettingError", "StackelbergError"],
     "game.game": ["Game"],
     "game.labels": ["checking_labels"],

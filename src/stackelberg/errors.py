@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class StackelbergError(Exception):
@@ -33,3 +34,17 @@ def nearest(value: object, names: Iterable[str]) -> str:
     """The end of an error sentence: a guess at the name that was meant, or nothing."""
     close = difflib.get_close_matches(str(value), list(names), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+@contextmanager
+def needs(package: str, *, extra: str) -> Iterator[None]:
+    """Around the import of an optional dependency: if it is missing, say which command installs it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != package:
+            raise
+        raise ModuleNotFoundError(
+            f"this part of stackelberg needs {package}, which is not installed: pip install 'stackelberg[{extra}]'",
+            name=package,
+        ) from error

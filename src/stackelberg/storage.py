@@ -27,7 +27,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-    _sync(path.parent)
+    synced(path.parent)
 
 
 @contextmanager
@@ -38,14 +38,14 @@ def whole_folder(path: Path) -> Iterator[Path]:
     try:
         yield unfinished
         for file in unfinished.rglob("*"):
-            _sync(file)
-        _sync(unfinished)
+            synced(file)
+        synced(unfinished)
         unfinished.chmod(0o777 & ~_umask())
         unfinished.rename(path)
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
-    _sync(path.parent)
+    synced(path.parent)
 
 
 def sweep_unfinished(parent: Path) -> None:
@@ -57,7 +57,7 @@ def sweep_unfinished(parent: Path) -> None:
             left.unlink()
 
 
-def _sync(path: Path) -> None:
+def synced(path: Path) -> None:
     """To the disk: a rename may otherwise reach it before what it renames."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -71,6 +71,20 @@ class Conditions:
         with self._kernels(), self.masks.worn() if isinstance(self.masks, Tape) else nullcontext():
             yield
 
+    def refuse_hidden_autocast(self, ran_in: torch.dtype | None) -> None:
+        """Refuse a model that enters autocast in its own forward: all else would take it for float32.
+
+        `ran_in`: what autocast was casting to inside the clean pass.
+        """
+        seen = next((dtype for kind, on, dtype in self._autocast if kind == self.device.type and on), None)
+        if ran_in is not None and seen is None:
+            name = str(ran_in).removeprefix("torch.")
+            raise ModelError(
+                f"the model's forward enters {name} autocast by itself (Accelerate prepares models so), and the game "
+                "around it does not know; call it inside the same autocast: with accelerator.autocast(): loss = "
+                "game(model, batch)"
+            )
+
     def recomputation(self) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
         """The contexts of a clean pass that is run again in the backward pass."""
 

@@ -45,6 +45,16 @@ class Term(NamedTuple):
     wrt: Deltas | None = None
 
 
+@dataclass(frozen=True)
+class Given:
+    """What a call says of its batch, beside the batch; see `Game.__call__`."""
+
+    start: Start | None = None
+    normalizer: Normalizer | None = None
+    index: Tensor | None = None
+    task: Task | None = None
+
+
 # A method yields the terms of its objective, the task's own last, and is sent the gradients it asked for.
 Play = Generator[Term, Deltas | None, None]
 
@@ -106,6 +116,11 @@ class Game(ABC):
         return 1
 
     @property
+    def state_is_each_ranks_own(self) -> bool:
+        """Whether `state_dict()` differs from process to process, so that each must save its own."""
+        return False
+
+    @property
     def second_derivative(self) -> bool:
         """Whether passes must have a second derivative."""
         return False
@@ -142,6 +157,7 @@ class Game(ABC):
         start: Start | None = None,
         normalizer: Normalizer | None = None,
         index: Tensor | None = None,
+        task: Task | None = None,
     ) -> Tensor:
         """The objective F on this batch.
 
@@ -153,22 +169,26 @@ class Game(ABC):
                 own count of sentences (or real tokens); when accumulating, give the whole step's. A pair
                 (tokens, sentences) where a token task's regularizer is averaged over sentences.
             index: each example's number within the step, (B,), which keys its noise.
+            task: how to read the model on this call, instead of the game's own `task`.
         """
+        return self._objective(model, batch, Given(start, normalizer, index, task))
+
+    def _objective(self, model: nn.Module, batch: Batch, given: Given) -> Tensor:
         if not (model.training and torch.is_grad_enabled()):
-            return self._evaluate(self._deal(model, batch, start, normalizer, index))
+            return self._evaluate(self._deal(model, batch, given))
         core = self._begin(model)
         mode = self.speed.choose(partial(self._obstacles, model, core, batch), _device(core))
         try:
             if mode == "graph":
-                replayed = self._replayed(core, batch, start, normalizer, index)
+                replayed = self._replayed(core, batch, given)
                 if replayed is not None:
                     return FiniteFlag(model, "").guard(replayed.objective)
             layers = None if mode == "eager" else self.speed.of(core).layers
-            round = self._deal(model, batch, start, normalizer, index, layers=layers)
+            round = self._deal(model, batch, given, layers=layers)
             objective = self.objective(round)
         except UnsharedError as error:
             self.speed.give_up("eager", str(error))
-            return self(model, batch, start=start, normalizer=normalizer, index=index)
+            return self._objective(model, batch, given)
         self._file(round, objective)
         return FiniteFlag(model, round.conditions.precision).guard(objective)
 
@@ -198,6 +218,7 @@ class Game(ABC):
         start: Start | None = None,
         normalizer: Normalizer | None = None,
         index: Tensor | None = None,
+        task: Task | None = None,
         scaler: torch.amp.GradScaler | None = None,
         interaction: bool = False,
     ) -> Report:
@@ -208,8 +229,9 @@ class Game(ABC):
         """
         if not (model.training and torch.is_grad_enabled()):
             raise ModelError("game.backward needs the model in training mode and gradients enabled; call model.train()")
+        given = Given(start, normalizer, index, task)
         if isinstance(model, nn.parallel.DistributedDataParallel):  # whose reducer expects a single backward
-            objective = self(model, batch, start=start, normalizer=normalizer, index=index)
+            objective = self._objective(model, batch, given)
             (objective if scaler is None else scaler.scale(objective)).backward()
             assert self.report is not None
             return self.report
@@ -218,15 +240,13 @@ class Game(ABC):
             "eager" if interaction else self.speed.choose(partial(self._obstacles, model, core, batch), _device(core))
         )
         if mode == "graph":
-            replayed = self._replayed(core, batch, start, normalizer, index)
+            replayed = self._replayed(core, batch, given)
             if replayed is not None:
                 objective = FiniteFlag(model, "").guard(replayed.objective)
                 (objective if scaler is None else scaler.scale(objective)).backward()
                 return replayed.report
         layers = None if mode == "eager" else self.speed.of(core).layers
-        round = self._deal(
-            model, batch, start, normalizer, index, streamed=True, interaction=interaction, layers=layers
-        )
+        round = self._deal(model, batch, given, streamed=True, interaction=interaction, layers=layers)
         flag = FiniteFlag(
             model, round.conditions.precision if scaler else ""
         )  # without a scaler nothing skips the step
@@ -267,7 +287,7 @@ class Game(ABC):
         core = self._begin(model)
         if self.speed.choose(partial(self._obstacles, model, core, batch), _device(core)) != "graph":
             return None
-        replayed = self._replayed(core, batch, None, normalizer, None, update)
+        replayed = self._replayed(core, batch, Given(normalizer=normalizer), update)
         if replayed is None:
             return None
         self.after_step()
@@ -292,6 +312,10 @@ class Game(ABC):
         """Every setting by name, for logs and model cards."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.init and f.name != "task"}
 
+    def reset(self) -> None:
+        """Forget all that was played: the next run begins at step 0."""
+        self.load_state_dict(type(self)(**self.settings, task=self.task).state_dict())
+
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint must hold for a run to go on as if it had not been interrupted."""
         core = self._core() if self._core else None
@@ -309,9 +333,7 @@ class Game(ABC):
         self,
         model: nn.Module,
         batch: Batch,
-        start: Start | None,
-        normalizer: Normalizer | None,
-        index: Tensor | None,
+        given: Given,
         *,
         streamed: bool = False,
         interaction: bool = False,
@@ -323,13 +345,13 @@ class Game(ABC):
         round = Round(
             model,
             batch,
-            self.task,
+            given.task or self.task,
             dropout=self.dropout_policy,
             second_derivative=playing and self.is_on() and self.second_derivative,
             compares=playing and self.is_on() and self.compares,
-            normalizer=normalizer,
-            start=start,
-            index=index,
+            normalizer=given.normalizer,
+            start=given.start,
+            index=given.index,
             streamed=streamed,
             recompute=False if recompute is None and layers is not None else recompute,  # they keep little as it is
             measure_interaction=interaction,
@@ -382,11 +404,10 @@ class Game(ABC):
         self,
         core: nn.Module,
         batch: Mapping[str, Any],
-        start: Start | None,
-        normalizer: Normalizer | None,
-        index: Tensor | None,
+        given: Given,
         update: Callable[[], Tensor] | None = None,
     ) -> Replayed | None:
+        start, normalizer, task = given.start, given.normalizer, given.task or self.task
         parameters = [p for p in core.parameters() if p.requires_grad]
         tensors = {name: x for name, x in batch.items() if isinstance(x, Tensor)}
         fixed = {name: x for name, x in batch.items() if not isinstance(x, Tensor)}
@@ -396,12 +417,13 @@ class Game(ABC):
             **{f"batch.{name}": x for name, x in tensors.items()},
             **{f"start.{side}": x for side, x in starts.items()},
             **{f"normalizer.{i}": x if isinstance(x, Tensor) else float(x) for i, x in enumerate(counts)},
-            **({} if index is None else {"index": index}),
+            **({} if given.index is None else {"index": given.index}),
             **{f"dial.{name}": x for name, x in self._dials().items()},
         }
         key = (
             tuple((name, x.shape, x.dtype) if isinstance(x, Tensor) else name for name, x in inputs.items()),
             repr((fixed, self.settings, self.variant)),
+            None if task is None else task.key,
             tuple((p.data_ptr(), p.requires_grad) for p in core.parameters()),
             tuple(module.training for module in core.modules()),
             torch.is_autocast_enabled(parameters[0].device.type),
@@ -411,16 +433,15 @@ class Game(ABC):
             def of(group: str) -> dict[str, Tensor]:
                 return {name.partition(".")[2]: x for name, x in static.items() if name.startswith(group + ".")}
 
-            given = tuple(of("normalizer").values())
-            round = self._deal(
-                core,
-                {**fixed, **of("batch")},
+            counts = tuple(of("normalizer").values())
+            read = Given(
                 of("start").get("", of("start") or None),
-                given if isinstance(normalizer, tuple) else given[0] if given else None,  # type: ignore[arg-type]
+                counts if isinstance(normalizer, tuple) else counts[0] if counts else None,  # type: ignore[arg-type]
                 static.get("index"),
-                layers=self.speed.of(core).layers,
-                dials=of("dial"),
+                given.task,
             )
+            layers = self.speed.of(core).layers
+            round = self._deal(core, {**fixed, **of("batch")}, read, layers=layers, dials=of("dial"))
             objective = self.objective(round)
             return objective, self._described(round, objective), _rows(round)
 
@@ -461,7 +482,7 @@ class Game(ABC):
         if torch.is_grad_enabled():
             warnings.warn(
                 "the model is in evaluation mode, so the game gives its plain loss; call model.train() to play",
-                stacklevel=3,
+                stacklevel=4,
             )
         round.need_labels("they make the plain loss")
         round.clean(needs_target=False)

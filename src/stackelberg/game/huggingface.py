@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -67,8 +67,8 @@ class HuggingFaceTask(Task):
     multiple_choice: bool = False
 
     @classmethod
-    def of(cls, model: nn.Module, batch: Batch) -> HuggingFaceTask:
-        """Describe `model`, refusing by name what cannot be played with."""
+    def of(cls, model: nn.Module, batch: Batch, **fields: Any) -> Self:
+        """Describe `model`, refusing by name what cannot be played with. `fields` are a subclass's own."""
         if not isinstance(batch, Mapping):
             raise ModelError(f"a Hugging Face batch is a mapping of tensors, not {type(batch).__name__}")
         if batch.get("num_items_in_batch") is not None:
@@ -90,6 +90,7 @@ class HuggingFaceTask(Task):
             shift=partial(_decoder_input_ids, core) if core.config.is_encoder_decoder else None,
             encoder_decoder=bool(core.config.is_encoder_decoder),
             multiple_choice="MultipleChoice" in name,
+            **fields,
         )
 
     def labelled(self, batch: Batch) -> bool:
@@ -98,10 +99,9 @@ class HuggingFaceTask(Task):
 
     def play(self, model: nn.Module, batch: Batch, labelled: bool) -> Outputs:
         """One forward pass. Without labels the loss is not computed, only the logits."""
-        inputs = dict(batch) if labelled else self._unlabelled(model, batch)
         if labelled and self.classes is not None and batch["labels"].device.type == "cpu":
             refuse_bad_labels(batch["labels"], self.classes)
-        outputs = model(**inputs)
+        loss, outputs = self.with_loss(model, batch) if labelled else (None, model(**self._unlabelled(model, batch)))
         logits: Tensor | None
         if self.kind == "span":
             logits = self._span_logits(outputs, batch)
@@ -112,7 +112,12 @@ class HuggingFaceTask(Task):
                 f"{type(bare(model)).__name__} returned no logits (a fused loss such as Liger's does that), and "
                 "the divergence needs them; switch the fused linear cross-entropy off"
             )
-        return Outputs(outputs.loss if labelled else None, logits)
+        return Outputs(loss, logits)
+
+    def with_loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Any]:
+        """A pass with labels: the task's loss, and the model's outputs."""
+        outputs = model(**batch)
+        return outputs.loss, outputs
 
     def _unlabelled(self, model: nn.Module, batch: Batch) -> dict[str, Any]:
         """The batch without labels; an encoder–decoder's inputs that it would derive from them are kept."""

@@ -24,6 +24,7 @@ class Injection:
     def __init__(self, sides: Mapping[str, nn.Module]) -> None:
         """`sides` maps a side's name to its module; a module shared by two sides fires for them in order."""
         self.sides = dict(sides)
+        self.ran_in: torch.dtype | None = None  # what autocast was casting to where the embeddings last ran
 
     @contextmanager
     def __call__(
@@ -44,6 +45,8 @@ class Injection:
             side = waiting[module][min(calls, len(waiting[module]) - 1)]
             fired[side] += 1
             seen[side] = output
+            kind = output.device.type
+            self.ran_in = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
             delta = deltas(side, output.detach()) if callable(deltas) else (deltas or {}).get(side)
             if delta is None:
                 return None

@@ -107,6 +107,8 @@ class Round:
         play = partial(self.task.play, model, self.batch, self.task.labelled(self.batch))
         with self.conditions.clean(), self.injection(draw) as self.embedded:
             outputs = self._recomputed(play) if self.recompute and draw is None else play()
+        if self.core.training and torch.is_grad_enabled():
+            self.conditions.refuse_hidden_autocast(self.injection.ran_in)
         logits = outputs.logits.float() if outputs.logits.dtype.itemsize == 2 else outputs.logits
         with torch.no_grad():
             self.row_mask = self.task.rows(logits, self.batch)[1]

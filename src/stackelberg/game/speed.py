@@ -77,6 +77,11 @@ class Speed:
             )
         return wanted
 
+    def compile(self, device: torch.device) -> None:
+        """Asked for compiled passes in another way than by `mode`; on a GPU `auto` compiles of itself."""
+        if self.mode == "auto" and not self.can_capture(device):
+            self.mode = "compiled"
+
     def can_capture(self, device: torch.device) -> bool:
         """Only a GPU's work can be."""
         return device.type == "cuda"

@@ -6,7 +6,7 @@ A `Task` is all that the game needs to know of a model. Hugging Face models desc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -64,6 +64,11 @@ class Task:
     def __post_init__(self) -> None:
         """Refuse an unknown kind."""
         one_of("Task kind", self.kind, KINDS)
+
+    @property
+    def key(self) -> Hashable:
+        """What tells two descriptions of one model apart."""
+        return self.kind, self.logits, self.loss
 
     def play(self, model: nn.Module, batch: Batch, labelled: bool) -> Outputs:
         """Run the model; `labelled` asks for the task loss too."""
@@ -135,6 +140,13 @@ class Task:
     def by_token(self) -> bool:
         """Whether the task loss is a mean over tokens."""
         return self.kind in ("tokens", "shifted_tokens")
+
+    def tokens(self, batch: Batch) -> Tensor | None:
+        """How many tokens the task loss is a mean over, read off a batch before any pass; None if over sentences."""
+        labels = self.token_labels(batch) if self.by_token else None
+        if labels is None:
+            return None
+        return ((labels[:, 1:] if self.kind == "shifted_tokens" else labels) != IGNORED).sum()
 
     def count(self, mask: Tensor) -> Tensor:
         """The task loss's own denominator: sentences, or real tokens. `mask` is that of `rows`."""

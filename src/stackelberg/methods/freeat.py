@@ -61,6 +61,11 @@ class FreeAT(Scheduled, Perturbing):
         return self.replays
 
     @property
+    def state_is_each_ranks_own(self) -> bool:
+        """δ stays on the process that played its row."""
+        return True
+
+    @property
     def obstacles(self) -> list[Obstacle]:
         """Its δ outlives the step."""
         return [*super().obstacles, ("FreeAT's δ is carried from batch to batch", False)]

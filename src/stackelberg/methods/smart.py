@@ -28,7 +28,8 @@ class SMART(VirtualGame):
         proximal_weight: μ; 0 leaves the smoothness part alone, and no copy of θ is kept.
         momentum: β.
         later_momentum: β from `switch_step` on.
-        switch_step: when. Left out, never; the paper switches after the first tenth of all steps.
+        switch_step: when. Left out, after the first tenth of all steps, as in the paper, if `plan` was told how many
+            there are (trainers do), and otherwise never.
     """
 
     name: ClassVar[str] = "smart"
@@ -39,6 +40,7 @@ class SMART(VirtualGame):
     momentum: float = 0.99
     later_momentum: float = 0.999
     switch_step: int | None = None
+    _planned_switch: int | None = field(default=None, init=False, repr=False)
     anchor: MomentumCopy = field(default_factory=MomentumCopy, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -69,13 +71,13 @@ class SMART(VirtualGame):
         core = self._core() if self._core else None
         if core is not None:
             Shards(core).store()
-            switched = self.switch_step is not None and self.clock.step > self.switch_step
+            switch = self._planned_switch if self.switch_step is None else self.switch_step
+            switched = switch is not None and self.clock.step > switch
             self.anchor.move(core, self.later_momentum if switched else self.momentum)
 
     def plan(self, total_steps: int) -> None:
         """Switch to `later_momentum` after a tenth of the steps, as the paper does, unless told otherwise."""
-        if self.switch_step is None:
-            self.switch_step = total_steps // 10
+        self._planned_switch = total_steps // 10
 
     def state_dict(self) -> dict[str, Any]:
         """With θ̃; under FSDP2 it is gathered, so that every rank must ask."""
