@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import IterableDataset, Sampler
 
-from ..errors import SettingError, needs
+from ..errors import ModelError, SettingError, needs
 from ..game.game import Game
 from ..game.huggingface import HuggingFaceTask, describes_itself
 from ..game.round import Normalizer, unwrap
@@ -78,6 +80,7 @@ class AdversarialMixin(_Base):
         self._counts: Normalizer | None = None  # N of the coming step, on one rank's share
         self._micro = 0  # micro-batches of the step that were played
         self._outputs: Any = None  # of the last clean pass
+        self._makes_logits: bool | None = None  # whether the mixed-in class's loss does, once that is known
         super().__init__(*args, **kwargs)
         self._refuse()
         if self.args.torch_compile:  # the game compiles its own passes; a compiled model has no second derivative
@@ -96,6 +99,8 @@ class AdversarialMixin(_Base):
         """The game's objective in training, the stock loss elsewhere."""
         if not (model.training and torch.is_grad_enabled()):
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        if self._makes_logits is None:
+            self._makes_logits = self._looked_for_logits(model, inputs)
         with self.accelerator.autocast():  # it puts autocast into the model's forward, where the game would not see it
             loss = self.game(
                 model,
@@ -160,10 +165,38 @@ class AdversarialMixin(_Base):
         return loss, outputs
 
     def _stock_loss(self, model: nn.Module, batch: Batch, items: Tensor | None) -> tuple[Tensor, Any]:
-        with torch.autocast(self.args.device.type, enabled=False):  # as where it is called; the model enters its own
-            loss, outputs = super().compute_loss(model, dict(batch), True, items)
-        self._outputs = outputs
-        return loss, outputs
+        outputs: list[Any] = []
+        core = unwrap(model, second_derivative=True)
+        handle = core.register_forward_hook(lambda module, args, output: outputs.append(output))
+        loss_of = super().compute_loss if self._makes_logits is not False else partial(Trainer.compute_loss, self)
+        try:  # under the autocast of where it is usually called: none, since the model enters its own
+            with torch.autocast(self.args.device.type, enabled=False):
+                loss: Any = loss_of(model, dict(batch), False, items)
+        finally:
+            handle.remove()
+        if not outputs:
+            raise ModelError(f"{type(self).__name__}.compute_loss never calls the model: there is nothing to perturb")
+        self._outputs = outputs[-1]
+        return loss, self._outputs
+
+    @torch.no_grad()
+    def _looked_for_logits(self, model: nn.Module, inputs: dict[str, Any]) -> bool:
+        """Whether a loss that is not the stock Trainer's makes logits on its way; TRL's fused head makes none.
+
+        Without, the loss is the stock Trainer's, that is the model's own.
+        """
+        if super().compute_loss.__func__ is Trainer.compute_loss:  # type: ignore[attr-defined]
+            return True
+        with torch.random.fork_rng([self.args.device] if self.args.device.type == "cuda" else []):
+            _, outputs = self._stock_loss(unwrap(model, second_derivative=True), inputs, None)
+        if (outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", None)) is not None:
+            return True
+        warnings.warn(
+            f"{type(self).__name__}'s own loss makes no logits, which the game compares; it plays with the model's "
+            "own loss instead, and what the other would have logged beside it is left out",
+            stacklevel=2,
+        )
+        return False
 
     def _numbers(self, inputs: dict[str, Any]) -> Tensor | None:
         """Each example's number within the step: batches are dealt to the ranks in turn."""
