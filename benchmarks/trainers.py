@@ -76,15 +76,16 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS))
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--examples", type=int, default=256, help="so few that the steps are several epochs of them")
     parser.add_argument("--max-tokens", type=int, default=128)
-    parser.add_argument("--rate", type=float, default=2e-4)
+    parser.add_argument("--rate", type=float, default=3e-4)
     parser.add_argument("--out", type=Path, default=Path("trainers.json"))
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
 
-    pairs = read_pairs(args.pairs, args.columns)
+    pairs = read_pairs(args.pairs, args.columns)[: args.examples]
     names = sorted({label for *_, label in pairs})
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     first, second, labels = zip(*pairs, strict=True)
@@ -97,7 +98,8 @@ def main() -> None:
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or "CPU"
     results: dict[str, Any] = {
         "device": device, "torch": torch.__version__, "transformers": transformers.__version__,
-        "model": args.model.name, "steps": args.steps, "batch": args.batch, "max_tokens": args.max_tokens, "rows": {},
+        "model": args.model.name, "examples": len(pairs), "steps": args.steps, "batch": args.batch,
+        "max_tokens": args.max_tokens, "rows": {},
     }  # fmt: skip
     print(f"{'row':<20} {'loss, first':>11} {'last':>7} {'guarded, first':>14} {'last':>6} {'ms/step':>8}", flush=True)
     for row in args.rows:

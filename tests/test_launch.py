@@ -44,7 +44,7 @@ def launched(launcher: list[str], program: Path) -> str:
 
 
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument:UserWarning")  # the stock Trainer's default, without a GPU
-@pytest.mark.parametrize("name", ["custom_module", "lora_causal", "trainer", "seq2seq_trainer"])
+@pytest.mark.parametrize("name", ["custom_module", "lora_causal", "plain_loop", "trainer", "seq2seq_trainer"])
 def test_example(
     name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,5 +60,6 @@ def test_example_by_torchrun(name: str) -> None:
 
 
 @pytest.mark.soak
-def test_example_by_accelerate_launch() -> None:
-    learns(launched(ACCELERATE, EXAMPLES / "ddp.py"))
+@pytest.mark.parametrize("name", ["ddp", "accelerate_loop"])
+def test_example_by_accelerate_launch(name: str) -> None:
+    learns(launched(ACCELERATE, EXAMPLES / f"{name}.py"))

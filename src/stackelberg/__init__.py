@@ -9,6 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .adapters.lightning import GameCallback as GameCallback
+    from .adapters.lightning import ReplayedLoader as ReplayedLoader
+    from .adapters.lightning import example_numbers as example_numbers
     from .adapters.trainer import AdversarialMixin as AdversarialMixin
     from .adapters.trainer import AdversarialSeq2SeqTrainer as AdversarialSeq2SeqTrainer
     from .adapters.trainer import AdversarialTrainer as AdversarialTrainer
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 
 # Where each public name lives. Loaded on first use, so that `import stackelberg` does not import torch.
 _HOMES = {
+    "adapters.lightning": ["GameCallback", "ReplayedLoader", "example_numbers"],
     "adapters.trainer": ["AdversarialMixin", "AdversarialSeq2SeqTrainer", "AdversarialTrainer"],
     "errors": ["ModelError", "NonFiniteLossError", "SettingError", "StackelbergError"],
     "game.game": ["Game"],

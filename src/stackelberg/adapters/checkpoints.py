@@ -6,7 +6,6 @@ import json
 import re
 import warnings
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -84,21 +83,15 @@ def refuse_torn(folder: Path) -> None:
     raise SettingError(f"cannot resume from {folder}: {why}; {instead}")
 
 
-def game_state(path: Path, game: Game, step: int) -> dict[str, Any]:
-    """The state that a checkpoint holds of `game`; of another method or none, only the step is taken over."""
-    fresh = {**game.state_dict(), "clock": {"step": step}}
-    if not path.exists():
-        warnings.warn(f"{path.parent} holds no state of a game; {game.name!r} begins at step {step}", stacklevel=3)
-        return fresh
-    saved = torch.load(path, map_location="cpu", weights_only=True)
-    if saved["method"] != game.name:
-        warnings.warn(
-            f"{path.parent} was written by method {saved['method']!r}; {game.name!r} begins at step {step}",
-            stacklevel=3,
-        )
-        return fresh
-    state: dict[str, Any] = saved["state"]
-    return state
+def restore(path: Path, game: Game, step: int) -> None:
+    """Give the game the state that a checkpoint holds of it; of another method or none, only the step."""
+    saved = torch.load(path, map_location="cpu", weights_only=True) if path.exists() else None
+    if saved is not None and saved["method"] == game.name:
+        game.load_state_dict(saved["state"])
+        return
+    why = "holds no state of a game" if saved is None else f"was written by method {saved['method']!r}"
+    warnings.warn(f"{path.parent} {why}; {game.name!r} begins at step {step}", stacklevel=3)
+    game.reset(step)
 
 
 def _numbered(run: Path) -> list[tuple[int, Path]]:

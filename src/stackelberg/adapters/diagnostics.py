@@ -17,13 +17,13 @@ class Diagnostics:
         self.last: dict[str, float] = {}  # what was drained last
         self._sums: dict[str, Tensor] = {}
         self._counts: dict[str, int] = {}
-        self._step: Report | None = None  # of the step in progress
+        self._step: list[Report] = []  # of the step in progress, its micro-batches'
 
     def note(self, report: Report, first: bool) -> None:
         """One micro-batch's report; `first` of its optimizer step."""
         if first:
             self._close()
-        self._step = report if self._step is None else self._step.plus(report)
+        self._step.append(report)
 
     def drain(self) -> dict[str, float]:
         """Each figure's mean over the steps since the last call."""
@@ -34,11 +34,12 @@ class Diagnostics:
         return self.last
 
     def _close(self) -> None:
-        if self._step is None:
+        if not self._step:
             return
-        for name in (f.name for f in fields(self._step) if f.name != "loss"):  # which every loop logs itself
-            value = getattr(self._step, name)
+        step = Report.of_step(self._step)
+        self._step = []
+        for name in (f.name for f in fields(step) if f.name != "loss"):  # which every loop logs itself
+            value = getattr(step, name)
             if value is not None:
                 self._sums[name] = self._sums[name] + value if name in self._sums else value
                 self._counts[name] = self._counts.get(name, 0) + 1
-        self._step = None

@@ -249,14 +249,14 @@ class AdversarialMixin(_Base):
     def _refuse(self) -> None:
         """What cannot work, before anything long begins."""
         args = self.args
-        fsdp = getattr(self.accelerator.state, "fsdp_plugin", None)
         why = {
             f"{args.n_gpu} GPUs in one process are nn.DataParallel, which has no second derivative; start one process "
             "for each GPU with torchrun, or show this one a single GPU": args.n_gpu > 1,
             "DeepSpeed ZeRO cannot run several backward passes over one model; use DDP or FSDP2": bool(args.deepspeed),
             "ddp_static_graph=True loses the game's gradients; set it to False": bool(args.ddp_static_graph),
-            "fsdp_version=1 has no second derivative; set fsdp_version=2": bool(args.fsdp)
-            and getattr(fsdp, "fsdp_version", 1) != 2,
+            "fsdp_config version=1 has no second derivative; set version=2": bool(args.fsdp)
+            and isinstance(args.fsdp_config, dict)
+            and int(args.fsdp_config.get("version", 2)) == 1,
         }
         for sentence, there in why.items():
             if there:
@@ -296,8 +296,7 @@ class AdversarialMixin(_Base):
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is None:
             return
-        path = Path(checkpoint) / self._own(GAME)
-        self.game.load_state_dict(checkpoints.game_state(path, self.game, self.state.global_step))
+        checkpoints.restore(Path(checkpoint) / self._own(GAME), self.game, self.state.global_step)
 
     @property
     def _folder(self) -> Path:

@@ -312,9 +312,10 @@ class Game(ABC):
         """Every setting by name, for logs and model cards."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.init and f.name != "task"}
 
-    def reset(self) -> None:
-        """Forget all that was played: the next run begins at step 0."""
-        self.load_state_dict(type(self)(**self.settings, task=self.task).state_dict())
+    def reset(self, step: int = 0) -> None:
+        """Forget all that was played; the next run begins at this step."""
+        fresh = type(self)(**self.settings, task=self.task).state_dict()
+        self.load_state_dict({**fresh, "clock": {"step": step}})
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint must hold for a run to go on as if it had not been interrupted."""
@@ -393,8 +394,8 @@ class Game(ABC):
             ("recompute=True runs a pass again later", False, self.recomputes is True),
             ("the batch is not a mapping", False, not isinstance(batch, Mapping)),
             (
-                "float16 adapts its inner scale",
-                False,
+                "float16 adapts its inner scale, and compiled layers fail in it",
+                True,
                 torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.float16,
             ),
         ]

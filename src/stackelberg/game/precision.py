@@ -90,11 +90,15 @@ class InnerScale:
     GROWTH_INTERVAL = 2000
 
     @classmethod
-    def at(cls, precision: str, device: torch.device) -> InnerScale:
-        """2¹⁴ for float16."""
+    def at(cls, precision: str, device: torch.device, saved: Sequence[float] | None = None) -> InnerScale:
+        """2¹⁴ for float16, or where a checkpoint's `state` was."""
         active = precision == "float16"
-        scale = torch.full((), 2.0**14 if active else 1.0, device=device)
-        return cls(scale, torch.zeros((), device=device), active)
+        value, good = saved or (2.0**14 if active else 1.0, 0.0)
+        return cls(torch.full((), value, device=device), torch.full((), good, device=device), active)
+
+    def state(self) -> list[float]:
+        """For a checkpoint."""
+        return [float(self.value), float(self.good)]
 
     def unscale(self, gradients: Deltas) -> tuple[Deltas, Tensor]:
         """The true gradients, 0 where they overflowed; and whether all were finite, a bool on the device."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import torch
@@ -48,12 +48,13 @@ class Report:
         if path.steps:
             self.guarded = 1 - torch.stack([path.trusted(k).float().mean() for k in range(path.steps)]).mean()
 
-    def plus(self, other: Report) -> Report:
-        """Of two micro-batches: the objectives are shares of one step's and add up, the rest is averaged."""
+    @classmethod
+    def of_step(cls, parts: Sequence[Report]) -> Report:
+        """Of a step's micro-batches: the objectives are shares of one step's and add up, the rest is averaged."""
         shares = ("loss", "divergence")
-        both = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
-        known = {name: pair for name, pair in both.items() if pair[0] is not None and pair[1] is not None}
-        return Report(**{name: a + b if name in shares else (a + b) / 2 for name, (a, b) in known.items()})
+        found = {f.name: [getattr(part, f.name) for part in parts] for f in fields(cls)}
+        known = {name: torch.stack(xs) for name, xs in found.items() if all(x is not None for x in xs)}
+        return cls(**{name: x.sum(0) if name in shares else x.mean(0) for name, x in known.items()})
 
     def numbers(self) -> dict[str, float]:
         """Everything known, as floats; this waits for the device."""

@@ -74,13 +74,13 @@ class TrainingStep:
 
     def _apart(self, batches: Sequence[Batch], normalizer: float | Tensor | None) -> Report:
         """Gradient, clipping and update one after the other."""
-        report = Report()
+        reports: list[Report] = []
         for batch in batches:
             with self._autocast():
                 loss = self.game(self.model, batch, normalizer=normalizer)
             self.scaler.scale(loss).backward()
             assert self.game.report is not None
-            report = self.game.report if report.loss is None else report.plus(self.game.report)
+            reports.append(self.game.report)
         self.scaler.unscale_(self.optimizer)
         if self.max_norm is not None:
             nn.utils.clip_grad_norm_(self.parameters, self.max_norm)
@@ -89,7 +89,7 @@ class TrainingStep:
         if self.game.clock.told:  # it was told of captured steps, and no longer looks for others
             self.game.after_step()
         self.optimizer.zero_grad(set_to_none=True)
-        return report
+        return Report.of_step(reports)
 
     def _update(self) -> Tensor:
         """Clip what lies in `.grad`, and step unless it is not finite; whether it was not, on the device."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from ..errors import SettingError, one_of
@@ -35,6 +36,7 @@ class AdversarialGame(Regularizing, Climbing):
 
     _floor: NoiseFloor = field(default_factory=NoiseFloor, init=False, repr=False)
     _scales: dict[str, InnerScale] = field(default_factory=dict, init=False, repr=False)
+    _saved_scales: dict[str, list[float]] = field(default_factory=dict, init=False, repr=False)  # of a checkpoint
 
     @abstractmethod
     def payoff(self, round: Round) -> Payoff:
@@ -77,7 +79,7 @@ class AdversarialGame(Regularizing, Climbing):
             product=self.product_for(working),
             core=round.core,
             parameters=round.parameters(),
-            scale=self._scales.setdefault(working, InnerScale.at(working, round.conditions.device)),
+            scale=self._scale(working, round.conditions.device),
             base={side: round.base[side] for side in spaces},
         )
         pay = self.payoff(round)
@@ -87,6 +89,11 @@ class AdversarialGame(Regularizing, Climbing):
             self.start(round, spaces),
             lambda deltas: self.regularizer(round, pay(deltas, round.target)),
         )
+
+    def _scale(self, working: str, device: torch.device) -> InnerScale:
+        if working not in self._scales:
+            self._scales[working] = InnerScale.at(working, device, self._saved_scales.get(working))
+        return self._scales[working]
 
     def fidelity(
         self,
@@ -115,6 +122,17 @@ class AdversarialGame(Regularizing, Climbing):
             return self.hand(round)
 
         return measure(deal, unwrap(model, twice), reference)
+
+    def state_dict(self) -> dict[str, Any]:
+        """With the inner scales that have adapted."""
+        scales = {working: scale.state() for working, scale in self._scales.items() if scale.active}
+        return {**super().state_dict(), **({"scales": scales} if scales else {})}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """With the inner scales."""
+        super().load_state_dict(state)
+        self._scales.clear()
+        self._saved_scales = dict(state.get("scales", {}))
 
     def route(self) -> Route:
         """How δ^K is differentiated: not at all, so that it is a constant to the leader."""

@@ -1,0 +1,5 @@
+"""`python -m stackelberg` is the command `stackelberg`."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,41 @@
+"""What a trained model is worth: calibration, and figures of it."""
+
+from stackelberg.nlu.extras import EXTRAS, missing
+
+try:
+    from stackelberg.analysis.calibration import (
+        Bin,
+        Calibration,
+        Reliability,
+        brier,
+        expected_calibration_error,
+        measure_calibration,
+        nll,
+        probabilities_of,
+        reliability,
+    )
+    from stackelberg.analysis.errors import AnalysisError
+    from stackelberg.analysis.reliability_diagram import reliability_figure, save_figure
+    from stackelberg.analysis.temperature import Temperature, fit_temperature, halves
+except ModuleNotFoundError as error:
+    if error.name not in EXTRAS:
+        raise
+    raise missing(error.name) from error
+
+__all__ = [
+    "AnalysisError",
+    "Bin",
+    "Calibration",
+    "Reliability",
+    "Temperature",
+    "brier",
+    "expected_calibration_error",
+    "fit_temperature",
+    "halves",
+    "measure_calibration",
+    "nll",
+    "probabilities_of",
+    "reliability",
+    "reliability_figure",
+    "save_figure",
+]

@@ -1,0 +1,43 @@
+"""The command `stackelberg`. Each command is a file here that imports what is slow only once it runs."""
+
+from __future__ import annotations
+
+import sys
+
+from ..errors import StackelbergError, needs
+
+with needs("typer", extra="cli"):
+    import typer
+
+app = typer.Typer(
+    name="stackelberg",
+    help="Adversarial regularization of language models: SALT and every method it is compared with.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True),
+) -> None:
+    if version:
+        from importlib.metadata import version as version_of
+
+        typer.echo(version_of("stackelberg"))
+        raise typer.Exit
+
+
+def main() -> None:
+    """What the console script runs: an error on purpose is one sentence and exit code 2, never a traceback."""
+    try:
+        app()
+    except StackelbergError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    except ModuleNotFoundError as error:
+        if "pip install" not in str(error):
+            raise
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(2)
