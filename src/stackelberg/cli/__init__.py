@@ -41,3 +41,6 @@ def main() -> None:
             raise
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)
+
+
+from . import doctor as doctor  # noqa: E402  # each command's file registers it

@@ -1,0 +1,52 @@
+"""Where a model embeds its words, and whether a perturbation added there reaches its output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from ..game.ball import length
+from ..game.huggingface import HuggingFaceTask
+from ..game.injection import Injection
+from .finding import Finding
+from .patient import Patient
+
+
+def embeddings(patient: Patient) -> Iterator[Finding]:
+    """The module of each side, its hook's output, and how far the logits move with it."""
+    model, batch = patient.model, patient.batch
+    task = HuggingFaceTask.of(model, batch)
+    injection = Injection(task.sides(model))
+    model.eval()
+    try:
+        with torch.no_grad(), injection() as put_out:
+            clean = task.play(model, batch, labelled=False).logits
+        for side, x in put_out.items():
+            mask = task.input_mask(side, batch)
+            shown = x if mask is None else x * mask[:, :, None]
+            patient.sizes[side] = float(length(shown.float(), "l2", "sentence").mean())
+            path = next(path for path, m in model.named_modules() if m is injection.sides[side])
+            with torch.no_grad(), injection({side: 0.1 * torch.randn_like(x)}):
+                moved = float((task.play(model, batch, labelled=False).logits - clean).abs().max())
+            facts = {"path": path, "shape": list(x.shape), "norm": patient.sizes[side], "moved": moved}
+            if moved == 0:
+                says = f"{side}: δ added at {path} does not reach the logits, so no method can play there"
+                yield Finding("failure", f"embeddings.{side}", says, facts)
+            else:
+                says = (
+                    f"{side}: the words are embedded by {path}; the hook fires once a pass, on "
+                    f"{' × '.join(map(str, x.shape))} numbers, and moves the logits; ‖x‖ of a sentence is "
+                    f"{patient.sizes[side]:.3g}"
+                )
+                yield Finding("ok", f"embeddings.{side}", says, facts)
+    finally:
+        model.train()
+    patient.scaled = bool(getattr(model.config, "scale_embedding", False)) and any(
+        type(module) is nn.Embedding for module in injection.sides.values()
+    )
+    if patient.scaled:
+        root = next(iter(put_out.values())).shape[-1] ** 0.5
+        says = f"the model multiplies what is embedded by √d = {root:.1f} after δ is added, so its layers see ε × that"
+        yield Finding("note", "embeddings.scale", says, {"factor": root})
