@@ -15,3 +15,7 @@ class SubmissionError(StackelbergError, ValueError):
 
 class MissingPackageError(StackelbergError, ImportError):
     """An optional package is not installed; says which command installs it."""
+
+
+class RunError(StackelbergError, ValueError):
+    """A run folder is not what it is asked to be: not finished, another recipe's, or no run at all."""

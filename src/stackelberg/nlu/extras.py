@@ -8,6 +8,7 @@ from typing import Any
 from stackelberg.nlu.errors import MissingPackageError
 
 EXTRAS = {
+    "accelerate": "nlu",
     "datasets": "hf",
     "matplotlib": "report",
     "numpy": "nlu",
@@ -15,6 +16,7 @@ EXTRAS = {
     "sklearn": "nlu",
     "torchmetrics": "nlu",
     "transformers": "hf",
+    "yaml": "nlu",
 }
 
 
