@@ -77,7 +77,7 @@ class Case:
                 parent, _, name = path.rpartition(".")
                 setattr(model.get_submodule(parent), name, NumberedDropout(rows))
         if self.checkpointing:
-            model.activation_checkpointing_enable()
+            zoo.checkpointed(model)
         if self.lora:
             torch.manual_seed(3)
             model = peft.get_peft_model(model, peft.LoraConfig(task_type="SEQ_CLS", init_lora_weights=False)).double()

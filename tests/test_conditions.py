@@ -27,7 +27,7 @@ under_every_policy = pytest.mark.parametrize("policy", POLICIES)
 
 
 def checkpointing(model: Any) -> None:
-    model.activation_checkpointing_enable()
+    zoo.checkpointed(model)
     model.disable_input_require_grads()
 
 

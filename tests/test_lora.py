@@ -88,7 +88,7 @@ def test_lora_under_gradient_checkpointing(name: str) -> None:
     for checkpointing in (False, True):
         adapted, batch = tuned(torch.float32, lora_dropout=0.1)
         if checkpointing:
-            adapted.base_model.model.activation_checkpointing_enable()
+            zoo.checkpointed(adapted.base_model.model)
             adapted.enable_input_require_grads()
         found.append(plays(lambda: create(name, **settings), adapted, batch, streamed=False)[1])
     assert error(found[1], found[0]) < 1e-4

@@ -222,7 +222,7 @@ def test_checkpointing_saves_memory_here_too(attn: str, streamed: bool) -> None:
     """Recomputation makes a SALT step by differences cheaper than it was by half or more."""
 
     def step(model: Any, batch: Any) -> None:
-        model.activation_checkpointing_enable()
+        zoo.checkpointed(model)
         model.disable_input_require_grads()
         plays(partial(SALT, product="differences"), model, batch, streamed=streamed)
 

@@ -349,3 +349,10 @@ def players(kind: str, model: nn.Module, batch: Batch, seed: int = 0) -> Players
     decoder = counted if kind == "seq2seq" and counted is not None else real
     masks = [real, decoder][: len(modules)]
     return Players(logits, lambda clean: run({}).loss, counted, modules, masks, [shape for _, shape in fired])
+
+
+def checkpointed(model: nn.Module) -> nn.Module:
+    """With gradient checkpointing, by the name that it has in this version of transformers."""
+    enable = getattr(model, "activation_checkpointing_enable", None) or cast(Any, model).gradient_checkpointing_enable
+    enable()
+    return model

@@ -14,7 +14,8 @@ from ..errors import StackelbergError
 Input = Tensor | float  # numbers are inputs too: the optimizer step, α
 Static = dict[str, Tensor]
 
-_is_capturing = torch.cuda.is_current_stream_capturing if torch.backends.cuda.is_built() else lambda: False
+_in_use: Callable[[], bool] = torch.cuda.is_initialized
+_is_capturing = torch.cuda.is_current_stream_capturing
 
 WARM_UPS = 2  # runs before the recording, in which kernels are compiled and libraries set up
 
@@ -68,7 +69,7 @@ class Recording:
 
 def capturing() -> bool:
     """Whether kernels launched now are recorded instead of run."""
-    return _is_capturing()
+    return _in_use() and _is_capturing()  # which fails where there is no GPU to ask
 
 
 @contextmanager

@@ -219,7 +219,7 @@ def _twice_differentiable(core: nn.Module) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         if chosen not in TWICE_DIFFERENTIABLE:
-            if getattr(core, "is_gradient_checkpointing", False):
+            if any(getattr(module, "gradient_checkpointing", False) for module in core.modules()):
                 raise ModelError(
                     f"{type(core).__name__} uses {chosen!r} attention with gradient checkpointing, whose "
                     "recomputation cannot be switched to attention with a second derivative; load the model with "

@@ -390,6 +390,11 @@ class Game(ABC):
                 any(getattr(m, "gradient_checkpointing", False) for m in core.modules()),
             ),
             (f"{attention!r} attention has no second derivative", True, attention not in TWICE_DIFFERENTIABLE),
+            (
+                "the model drops whole layers at random",
+                True,
+                any(getattr(m, "layerdrop", 0.0) for m in core.modules()),
+            ),
             ("DistributedDataParallel reduces gradients as they come", False, model is not core),
             ("recompute=True runs a pass again later", False, self.recomputes is True),
             ("the batch is not a mapping", False, not isinstance(batch, Mapping)),

@@ -34,19 +34,21 @@ class Tape:
     def __init__(self) -> None:
         """Empty: the first pass draws."""
         self.masks: list[Tensor] = []
-        self._next = 0
+        self.scalars: list[Tensor] = []
+        self._next = self._next_scalar = 0
 
     @contextmanager
     def worn(self) -> Iterator[None]:
         """Around a pass: the same masks from the first on, drawn where they are not there yet."""
-        outer, self._next = self._next, 0
+        outer = self._next, self._next_scalar
+        self._next = self._next_scalar = 0
         token = _WORN.set(self)
         try:
-            with Dropouts(self.take):
+            with Dropouts(self.take, self.scalar):
                 yield
         finally:
             _WORN.reset(token)
-            self._next = outer
+            self._next, self._next_scalar = outer
 
     def take(self, shape: tuple[int, ...], p: float, device: torch.device) -> Tensor:
         """The next mask."""
@@ -57,6 +59,16 @@ class Tape:
         if mask.shape != shape:
             raise UnsharedError("two passes of one step came to their dropouts in a different order")
         return mask
+
+    def scalar(self) -> Tensor:
+        """The next number that a model draws on the CPU, to compare it with the rate at which it drops layers.
+
+        A captured graph holds what came of that; models with such a rate are not captured.
+        """
+        if self._next_scalar == len(self.scalars):
+            self.scalars.append(torch.rand([]))
+        self._next_scalar += 1
+        return self.scalars[self._next_scalar - 1]
 
 
 _AWAKE: ContextVar[Dropouts | None] = ContextVar("awake", default=None)
@@ -71,10 +83,11 @@ def worn() -> Tape | None:
 class Dropouts(TorchFunctionMode):
     """Gives every dropout of a pass its mask, and every attention that needs more than a fused kernel has."""
 
-    def __init__(self, take: Take) -> None:
-        """`take` says which mask comes next."""
+    def __init__(self, take: Take, scalar: Callable[[], Tensor] | None = None) -> None:
+        """`take` says which mask comes next, `scalar` which number."""
         super().__init__()
         self.take = take
+        self.scalar = scalar
 
     def __enter__(self) -> Dropouts:
         """From here on this one, and none around it."""
@@ -97,6 +110,8 @@ class Dropouts(TorchFunctionMode):
         if func is F.scaled_dot_product_attention:
             if PURPOSE.get() == "product" or kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0):
                 return self.attention(*args, **kwargs)
+        elif func is torch.rand and args == ([],) and not kwargs and self.scalar is not None:
+            return self.scalar()
         elif func in _DRAWING:
             raise UnsharedError(
                 f"the model draws random numbers with {func.__name__}, which its passes would not share"
