@@ -43,4 +43,5 @@ def main() -> None:
         sys.exit(2)
 
 
+from . import compare as compare  # noqa: E402
 from . import doctor as doctor  # noqa: E402  # each command's file registers it

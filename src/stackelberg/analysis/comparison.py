@@ -1,0 +1,332 @@
+"""Methods compared on one task: played with several seeds, judged on the same rows, and no more said than is shown.
+
+What is resampled and how intervals are made is in `stackelberg.analysis.statistics`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+import numpy as np
+
+from stackelberg.analysis.errors import AnalysisError
+from stackelberg.analysis.resampling import Values, resampled
+from stackelberg.analysis.statistics import (
+    LEVEL,
+    RESAMPLES,
+    Difference,
+    Floats,
+    Interval,
+    Spread,
+    holm,
+    mean_interval,
+    paired_difference,
+    spread,
+)
+from stackelberg.errors import one_of
+from stackelberg.nlu.metrics import METRICS
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One split that methods are compared on.
+
+    Args:
+        name: of the split.
+        targets: of its rows.
+    """
+
+    name: str
+    targets: Values
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One finished run.
+
+    Args:
+        method: what was played.
+        seed: with which seed.
+        key: of the run's recipe.
+        folder: the run's, relative to the comparison's.
+        predictions: for each split, a class or a score for every row.
+        ece: calibration error on those rows; None where there are no classes.
+        seconds_per_step: None where it was not measured.
+        machine: what it was measured on; costs of different machines are not compared.
+        settings: of the method.
+    """
+
+    method: str
+    seed: int
+    key: str
+    folder: str
+    predictions: Mapping[str, Values]
+    ece: float | None = None
+    seconds_per_step: float | None = None
+    machine: str = ""
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MethodFigures:
+    """One method's figures.
+
+    Args:
+        method: its name.
+        seeds: that were played.
+        scores: of each seed.
+        score: their spread.
+        ece: spread of the calibration error; None where there are no classes.
+        seconds_per_step: None where it was not measured.
+        cost: of a step, in steps of `plain` of the same seeds on the same machine; None where there are none.
+    """
+
+    method: str
+    seeds: tuple[int, ...]
+    scores: tuple[float, ...]
+    score: Spread
+    ece: Spread | None
+    seconds_per_step: Spread | None
+    cost: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A method against the baseline.
+
+    Args:
+        method: the one.
+        baseline: the other.
+        difference: of their scores, the method's less the baseline's; None without a seed that both have.
+        p: corrected for all comparisons with the baseline; None where it cannot be had.
+        shown: whether the corrected p is below 1 − level.
+        least: a smaller difference could not have been shown; None with one seed, or without spread.
+        found: the true difference that would be shown in four cases of five; None likewise.
+        ece: difference of the calibration errors, mean over the seeds.
+        ece_interval: of that difference over seeds.
+    """
+
+    method: str
+    baseline: str
+    difference: Difference | None
+    p: float | None
+    shown: bool
+    least: float | None
+    found: float | None
+    ece: float | None
+    ece_interval: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What came of it.
+
+    Args:
+        title: the task's.
+        metrics: whose mean is the score.
+        rows: of each split.
+        baseline: what methods are compared with.
+        methods: figures of each, in the order that was asked for.
+        pairs: each other method against the baseline.
+        best: the method that is shown to be better than every other; None where none is.
+        level: of the intervals, and 1 − the chance to call a difference shown that is none.
+        resamples: of the bootstrap over rows.
+        outcomes: the runs.
+        remarks: what else a reader must know: runs that diverged, subsets.
+    """
+
+    title: str
+    metrics: tuple[str, ...]
+    rows: Mapping[str, int]
+    baseline: str
+    methods: tuple[MethodFigures, ...]
+    pairs: tuple[Pair, ...]
+    best: str | None
+    level: float
+    resamples: int
+    outcomes: tuple[Outcome, ...]
+    remarks: tuple[str, ...] = field(default=())
+
+
+def compare(
+    outcomes: Sequence[Outcome],
+    judged: Sequence[Judged],
+    metrics: Sequence[str],
+    *,
+    title: str,
+    baseline: str = "plain",
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    remarks: Sequence[str] = (),
+) -> Comparison:
+    """Figures of every method, and differences to one of them.
+
+    Args:
+        outcomes: finished runs, of at least one method; methods keep the order they come in.
+        judged: the splits; a score is the mean over them.
+        metrics: names in `stackelberg.nlu.metrics`; a score is the mean of them.
+        title: the task's.
+        baseline: a method among the runs.
+        level: of intervals.
+        resamples: of the rows.
+        remarks: to hand on.
+    """
+    if not outcomes:
+        raise AnalysisError("there is no finished run to compare; see the remarks of those that failed")
+    names = list(dict.fromkeys(each.method for each in outcomes))
+    one_of("baseline", baseline, names)
+    twice = [(each.method, each.seed) for each in outcomes]
+    if len(set(twice)) < len(twice):
+        raise AnalysisError("a method was given twice with one seed; give each method once, each with its own settings")
+    scores = _Scores(outcomes, judged, metrics, resamples)
+    against = {other: scores.difference(other, baseline, level) for other in names if other != baseline}
+    corrected = _corrected(against)
+    return Comparison(
+        title=title,
+        metrics=tuple(metrics),
+        rows={each.name: len(each.targets) for each in judged},
+        baseline=baseline,
+        methods=tuple(_figures(name, outcomes, scores) for name in names),
+        pairs=tuple(
+            _pair(other, baseline, difference, corrected.get(other), outcomes, level, len(against))
+            for other, difference in against.items()
+        ),
+        best=_best(names, scores, level),
+        level=level,
+        resamples=resamples,
+        outcomes=tuple(outcomes),
+        remarks=tuple(remarks),
+    )
+
+
+class _Scores:
+    """Every run's score, as it is and on resampled rows."""
+
+    def __init__(
+        self, outcomes: Sequence[Outcome], judged: Sequence[Judged], metrics: Sequence[str], resamples: int
+    ) -> None:
+        self.rows = min(len(each.targets) for each in judged)
+        once = [
+            _score_of(each.targets, [outcome.predictions[each.name] for outcome in outcomes], metrics)
+            for each in judged
+        ]
+        drawn = [
+            resampled(
+                metrics,
+                [outcome.predictions[each.name] for outcome in outcomes],
+                each.targets,
+                resamples=resamples,
+                seed=place,  # rows of one split are drawn apart from those of another
+            )
+            for place, each in enumerate(judged)
+        ]
+        self._place = {(each.method, each.seed): place for place, each in enumerate(outcomes)}
+        self._once: Floats = np.mean(once, axis=0)
+        self._drawn: Floats = np.mean(drawn, axis=0)
+        for outcome, value in zip(outcomes, self._once, strict=True):
+            if not math.isfinite(value):
+                raise AnalysisError(f"{outcome.folder} has no finite score; remove that run's folder to train it anew")
+
+    def of(self, method: str) -> dict[int, float]:
+        """Seed to score."""
+        return {seed: float(self._once[place]) for (name, seed), place in self._place.items() if name == method}
+
+    def difference(self, first: str, second: str, level: float) -> Difference | None:
+        """Over the seeds that both have."""
+        seeds = [seed for seed in self.of(first) if seed in self.of(second)]
+        if not seeds:
+            return None
+        ones, others = ([self._place[name, seed] for seed in seeds] for name in (first, second))
+        return paired_difference(
+            self._once[ones],
+            self._once[others],
+            self._drawn[:, ones],
+            self._drawn[:, others],
+            rows=self.rows,
+            level=level,
+        )
+
+
+def _score_of(targets: Values, predictions: Sequence[Values], metrics: Sequence[str]) -> Floats:
+    figures = [[METRICS[name](given, targets) for name in metrics] for given in predictions]
+    return np.asarray(np.mean(figures, axis=1), dtype=np.float64)
+
+
+def _figures(name: str, outcomes: Sequence[Outcome], scores: _Scores) -> MethodFigures:
+    its = [each for each in outcomes if each.method == name]
+    by_seed = scores.of(name)
+    eces = [each.ece for each in its if each.ece is not None]
+    seconds = [each.seconds_per_step for each in its if each.seconds_per_step is not None]
+    return MethodFigures(
+        method=name,
+        seeds=tuple(by_seed),
+        scores=tuple(by_seed.values()),
+        score=spread(list(by_seed.values())),
+        ece=spread(eces) if len(eces) == len(its) else None,
+        seconds_per_step=spread(seconds) if seconds else None,
+        cost=_cost(its, outcomes),
+    )
+
+
+def _cost(its: Sequence[Outcome], outcomes: Sequence[Outcome]) -> float | None:
+    """The mean over the runs of a step's seconds over those of `plain`, of the same seed if there is one.
+
+    Runs of one seed follow each other, so that a machine that slows down in the course of hours slows them alike.
+    """
+    plain = [each for each in outcomes if each.method == "plain" and each.seconds_per_step]
+    ratios = []
+    for one in its:
+        same = [each for each in plain if each.machine == one.machine]
+        beside = [each for each in same if each.seed == one.seed] or same
+        if one.seconds_per_step and beside:
+            ratios.append(one.seconds_per_step / float(np.mean([each.seconds_per_step for each in beside])))
+    return float(np.mean(ratios)) if ratios else None
+
+
+def _pair(
+    method: str,
+    baseline: str,
+    difference: Difference | None,
+    p: float | None,
+    outcomes: Sequence[Outcome],
+    level: float,
+    comparisons: int,
+) -> Pair:
+    alpha = (1 - level) / comparisons  # of Holm's first step
+    ece = {each.seed: each.ece for each in outcomes if each.method == method and each.ece is not None}
+    its = {each.seed: each.ece for each in outcomes if each.method == baseline and each.ece is not None}
+    apart = [ece[seed] - its[seed] for seed in ece if seed in its]
+    return Pair(
+        method=method,
+        baseline=baseline,
+        difference=difference,
+        p=p,
+        shown=p is not None and p < 1 - level,
+        least=None if difference is None else difference.least(alpha),
+        found=None if difference is None else difference.detectable(alpha),
+        ece=float(np.mean(apart)) if apart else None,
+        ece_interval=mean_interval(apart, level=level) if apart else None,
+    )
+
+
+def _corrected(differences: Mapping[str, Difference | None]) -> dict[str, float]:
+    judged = {name: each.p for name, each in differences.items() if each is not None and each.p is not None}
+    return dict(zip(judged, holm(list(judged.values())), strict=True))
+
+
+def _best(names: Sequence[str], scores: _Scores, level: float) -> str | None:
+    """The method that is shown to be better than each other one, all pairs of methods being compared."""
+    pairs = {f"{one} {other}": scores.difference(one, other, level) for one, other in combinations(names, 2)}
+    p = _corrected(pairs)
+    for name in names:
+        beaten = 0
+        for one, other in combinations(names, 2):
+            difference = pairs[f"{one} {other}"]
+            ahead = difference is not None and (difference.value if name == one else -difference.value) > 0
+            beaten += name in (one, other) and ahead and p.get(f"{one} {other}", 1.0) < 1 - level
+        if len(names) > 1 and beaten == len(names) - 1:
+            return name
+    return None
