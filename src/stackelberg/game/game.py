@@ -15,17 +15,16 @@ from weakref import ref
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from ..errors import ModelError, SettingError, one_of
 from .capture import Input, Static, capturing
 from .clock import Clock
-from .conditions import TWICE_DIFFERENTIABLE, Dropout
+from .conditions import Dropout
 from .finite import FiniteFlag
-from .huggingface import bare
 from .injection import Deltas
 from .layers import CompiledLayers
 from .masks import UnsharedError
+from .obstacles import Obstacle, model_obstacles
 from .precision import InnerScale
 from .replay import Replayed, replay
 from .report import Report
@@ -35,7 +34,6 @@ from .speed import MODES, Mode, Speed
 from .task import Batch, Task
 
 Start = Tensor | Mapping[str, Tensor]
-Obstacle = tuple[str, bool]  # why not captured graphs; whether not compiled layers either
 
 
 class Term(NamedTuple):
@@ -377,34 +375,10 @@ class Game(ABC):
         return {"step": self.clock.step, "offset": self.clock.seen, "alpha": float(self.alpha())}
 
     def _obstacles(self, model: nn.Module, core: nn.Module, batch: Batch) -> list[Obstacle]:
-        """What speaks against playing fast: of the model here, of a method in `obstacles`."""
-        inner: Any = bare(core)
-        attention = getattr(getattr(inner, "config", None), "_attn_implementation", None) or "sdpa"
-        kind = _device(core).type
-        found = [
-            ("the model is sharded", True, any(isinstance(p, DTensor) for p in core.parameters())),
-            ("the model is compiled already", True, hasattr(core, "_orig_mod") or hasattr(model, "_orig_mod")),
-            (
-                "gradient checkpointing is on",
-                True,
-                any(getattr(m, "gradient_checkpointing", False) for m in core.modules()),
-            ),
-            (f"{attention!r} attention has no second derivative", True, attention not in TWICE_DIFFERENTIABLE),
-            (
-                "the model drops whole layers at random",
-                True,
-                any(getattr(m, "layerdrop", 0.0) for m in core.modules()),
-            ),
-            ("DistributedDataParallel reduces gradients as they come", False, model is not core),
-            ("recompute=True runs a pass again later", False, self.recomputes is True),
-            ("the batch is not a mapping", False, not isinstance(batch, Mapping)),
-            (
-                "float16 adapts its inner scale, and compiled layers fail in it",
-                True,
-                torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.float16,
-            ),
-        ]
-        return [*((why, both) for why, both, there in found if there), *self.obstacles]
+        found = model_obstacles(model, core, batch)
+        if self.recomputes is True:
+            found.append(Obstacle("recompute=True runs a pass again later", "compiled"))
+        return [*found, *self.obstacles]
 
     def _replayed(
         self,
@@ -465,7 +439,7 @@ class Game(ABC):
 
     @property
     def obstacles(self) -> list[Obstacle]:
-        """What of the method speaks against graphs: (why, whether against compiled layers too)."""
+        """What of the method speaks against playing fast."""
         return []
 
     def alpha(self) -> float:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from .capture import CaptureError, Input, Recording, Static
 from .layers import CompiledLayers
+from .obstacles import Obstacle
 from .twice import Compiler, inductor
 
 Mode = Literal["auto", "eager", "compiled", "graph"]
@@ -58,17 +59,16 @@ class Speed:
         self._models: WeakKeyDictionary[nn.Module, Captured] = WeakKeyDictionary()
         self._said: set[str] = set()
 
-    def choose(self, obstacles: Callable[[], Sequence[tuple[str, bool]]], device: torch.device) -> Mode:
-        """The mode of a step. `obstacles`: what speaks against graphs, and whether against compiled layers too."""
+    def choose(self, obstacles: Callable[[], Sequence[Obstacle]], device: torch.device) -> Mode:
+        """The mode of a step."""
         if self.mode == "eager":
             return "eager"
         wanted: Mode = "compiled" if self.mode == "compiled" else "graph"
         if wanted == "graph" and not self.can_capture(device):
             self._say(f"mode={self.mode!r} plays eagerly: CUDA graphs need a GPU, the model is on {device.type}")
             return "eager"
-        for why, compiled_too in obstacles():
-            if compiled_too or wanted == "graph":
-                instead: Mode = "eager" if compiled_too else "compiled"
+        for why, instead in obstacles():
+            if instead == "eager" or wanted == "graph":
                 self._say(f"mode={self.mode!r} plays with mode={instead!r}: {why}")
                 return instead
         if wanted == "graph":

@@ -13,8 +13,9 @@ from torch.nn.functional import pad
 
 from ..errors import one_of
 from ..game.ascent import build
-from ..game.game import Obstacle, Play, Term
+from ..game.game import Play, Term
 from ..game.injection import Deltas
+from ..game.obstacles import Obstacle
 from ..game.round import Round
 from ..game.settings.checks import number, whole
 from ..game.settings.perturbing import Perturbing
@@ -68,7 +69,7 @@ class FreeAT(Scheduled, Perturbing):
     @property
     def obstacles(self) -> list[Obstacle]:
         """Its δ outlives the step."""
-        return [*super().obstacles, ("FreeAT's δ is carried from batch to batch", False)]
+        return [*super().obstacles, Obstacle("FreeAT's δ is carried from batch to batch", "compiled")]
 
     def check(self, round: Round) -> None:
         """Labels."""

@@ -9,8 +9,8 @@ from torch import Tensor
 from ...errors import SettingError, one_of
 from .. import ascent
 from ..follower import Follower
-from ..game import Obstacle
 from ..injection import Deltas
+from ..obstacles import Obstacle
 from ..precision import DIFFERENCE_RADIUS
 from ..product import PRODUCTS, Product, ProductName, build
 from ..response import ROUTES, Route
@@ -124,9 +124,9 @@ class Anticipating(Climbing):
         """Compiled layers are differentiated by double backward or by differences."""
         found = super().obstacles
         if self.gradient == "exact" and self.steps:
-            found.append(("gradient='exact' differentiates through everything at once", True))
+            found.append(Obstacle("gradient='exact' differentiates through everything at once", "eager"))
         if self.product == "forward_over_reverse":
-            found.append(("product='forward_over_reverse' carries tangents through every operation", True))
+            found.append(Obstacle("product='forward_over_reverse' carries tangents through every operation", "eager"))
         return found
 
     @property
