@@ -12,7 +12,7 @@ PYTEST = OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 \
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format check soak clean
+.PHONY: help setup test lint docs format check soak clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -42,7 +42,10 @@ format: setup  ## apply ruff's fixes and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-check: lint test  ## lint and test
+docs: setup  ## build the documentation in build/docs; a warning is an error
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+
+check: lint docs test  ## lint, documentation and tests
 
 clean:  ## remove caches and build outputs; .venv stays
 	rm -rf build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis

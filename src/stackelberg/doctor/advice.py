@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..methods import SALT
-from .faithfulness import FAITHFUL, HALF, Faithfulness
+from .faithfulness import Faithfulness
 from .finding import Finding
 from .patient import Patient
 
@@ -44,8 +44,7 @@ def advice(patient: Patient, steps: int, measured: Faithfulness | None) -> Itera
     settings["mode"] = mode
     where = "compiled layers and captured graphs pay on a GPU" if mode == "auto" else "there is no GPU to capture on"
     yield _line("mode", f"mode='{mode}': {where}")
-    doubtful = measured is not None and not (measured.worst >= FAITHFUL and measured.guarded <= HALF)
-    if doubtful and patient.precision != "float32":
+    if measured is not None and measured.doubtful and patient.precision != "float32":
         yield Finding(
             "warning",
             "advice.precision",
