@@ -32,7 +32,7 @@ class Display(Protocol):
     def judged(self, score: float, best: float, best_step: int) -> None:
         """An evaluation was made."""
 
-    def end(self) -> None:
+    def close(self) -> None:
         """No more steps."""
 
 
@@ -54,7 +54,7 @@ class Silent:
     def judged(self, score: float, best: float, best_step: int) -> None:
         """Nothing."""
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Nothing."""
 
 
@@ -92,7 +92,7 @@ class Lines:
         self._dev = dev(score, best, best_step)
         self._line()
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Nothing to close."""
 
     def _line(self) -> None:
@@ -147,7 +147,7 @@ class Bar:
         """Beside it."""
         self._progress.update(self._task, dev=dev(score, best, best_step))
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Leave it as it is."""
         self._progress.stop()
 

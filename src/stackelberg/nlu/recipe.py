@@ -21,6 +21,7 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 WEIGHTS = ("float32", "bfloat16")
 SCHEDULES = ("linear", "cosine", "constant")
 LARGEST_SEED = 2**32 - 1  # numpy's
+LARGEST_COUNT = 10**9
 
 TEXTS = ("task", "data", "train", "dev", "test", "text", "pair", "label", "model", "method", "form")
 PATHS = ("data", "train", "dev", "test")
@@ -197,11 +198,11 @@ class Recipe:
     def _check_numbers(self) -> None:
         whole("seed", self.seed, 0)
         number("seed", self.seed, most=LARGEST_SEED)
-        for name in ("batch_size", "accumulate", "max_length"):
-            whole(name, getattr(self, name), 1)
-        for name in ("max_steps", "patience", "evaluate_every"):
-            if getattr(self, name) is not None:
-                whole(name, getattr(self, name), 1)
+        for name in ("batch_size", "accumulate", "max_length", "max_steps", "patience", "evaluate_every"):
+            value = getattr(self, name)
+            if value is not None or name in ("batch_size", "accumulate", "max_length"):
+                whole(name, value, 1)
+                number(name, value, most=LARGEST_COUNT)
         number("epochs", self.epochs, above=0)
         number("learning_rate", self.learning_rate, above=0)
         number("weight_decay", self.weight_decay, least=0)

@@ -165,9 +165,9 @@ class Run:
         from stackelberg.nlu.classifier import Classifier
         from stackelberg.nlu.provenance import provenance
         from stackelberg.nlu.summary import render, summarize
-        from stackelberg.nlu.training import check_machine, fit, rehearse
+        from stackelberg.nlu.training import arguments, fit, rehearse
 
-        check_machine(recipe)
+        args = arguments(recipe, folder)
         data = read_data(recipe)
         set_seed(recipe.seed)  # the head's first weights
         classifier = Classifier.load(
@@ -188,7 +188,7 @@ class Run:
         sweep_unfinished(folder)
         write_whole(folder / RECIPE, recipe.to_yaml())
         write_whole(folder / VERSIONS, json.dumps(provenance(), indent=2) + "\n")
-        trained = fit(recipe, classifier, data, encoded, folder, shows=shows, tensorboard=tensorboard)
+        trained = fit(recipe, classifier, data, encoded, folder, args=args, shows=shows, tensorboard=tensorboard)
         del classifier
         run = cls._finish(recipe, folder, data, encoded, trained)
         if not keep:

@@ -1,0 +1,74 @@
+"""`stackelberg submit`: the zip that the GLUE server takes, from finished runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import SettingError, one_of
+from . import app
+
+
+@app.command()
+def submit(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Finished runs, one a task; MNLI's predicts AX too.")
+    ],
+    out: Annotated[Path, typer.Option(help="The zip.")] = Path("glue.zip"),
+    fill: Annotated[
+        str | None, typer.Option(help="majority: write the training set's most frequent label where there is no run.")
+    ] = None,
+) -> None:
+    """Write the file that gluebenchmark.com scores, checked as the server would."""
+    from ..nlu.run import Run
+    from ..nlu.submission import FILES, write_submission
+
+    if fill is not None:
+        one_of("--fill", fill, ("majority",))
+    if out.suffix != ".zip":
+        raise SettingError(f"--out {out} should end in .zip")
+    predictions: dict[str, Any] = {}
+    made_by: dict[str, Path] = {}
+    for folder in runs:
+        for name, values in _test_files(Run.open(folder), skip_missing=fill is not None):
+            if name in predictions:
+                raise SettingError(f"{made_by[name]} and {folder} both predict {name}; give one of them")
+            predictions[name], made_by[name] = values, folder
+    absent = [name for name in FILES if name not in predictions]
+    if absent and fill is None:
+        raise SettingError(
+            f"there is no run for {', '.join(absent)}, and the server takes all eleven files or none; give such runs, "
+            "or --fill majority to write one constant label there"
+        )
+    written = write_submission(out, predictions, missing="refuse" if fill is None else "majority")
+    typer.echo(f"{out}: predicted {', '.join(written.predicted) or 'nothing'}")
+    if written.filled:
+        typer.echo(f"one constant label throughout: {', '.join(written.filled)}")
+
+
+def _test_files(run: Any, *, skip_missing: bool) -> list[tuple[str, Any]]:
+    """The server's files that a run can fill, predicted now if they are not there yet."""
+    from ..nlu.errors import DataError
+    from ..nlu.loading import load
+    from ..nlu.metrics import predicted
+    from ..nlu.submission import FILES
+
+    found = []
+    for name, file in FILES.items():
+        if file.task == run.recipe.task:
+            values, _, _ = run.probabilities(file.split)
+        elif file.task == "ax" and run.recipe.task == "mnli":
+            try:
+                values = run.predict(load("ax", run.recipe.data, splits=[file.split])[file.split])
+            except DataError:
+                if not skip_missing:
+                    raise
+                continue
+        else:
+            continue
+        found.append((name, predicted(run.task, values)))
+    if not found:
+        raise SettingError(f"{run.folder} is a run of {run.task.title}, which is no task of the GLUE server")
+    return found
