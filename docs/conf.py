@@ -40,5 +40,10 @@ def setup(app: Any) -> None:
         if page in GENERATED:
             source[0] = source[0].replace("<!-- generated -->", GENERATED[page]())
 
+    def whole(app: Any, what: str, name: str, thing: object, options: Any, lines: list[str]) -> None:
+        if what == "property" and lines:  # napoleon takes what stands before a colon for a type
+            lines[0] = lines[0].replace(": ", " – ")
+
     app.connect("source-read", fill)
+    app.connect("autodoc-process-docstring", whole, priority=400)
     app.connect("env-get-outdated", lambda app, env, added, changed, removed: list(GENERATED))

@@ -110,6 +110,16 @@ def test_examples_in_docstrings_run(path: Path, tmp_path: Path, monkeypatch: pyt
     assert runner.tries > 0 and runner.failures == 0
 
 
+def test_displayed_formulas_stand_alone() -> None:
+    """A `$$` that follows a line of text would be shown as it is."""
+    for page in DOCS.glob("*.md"):
+        lines = page.read_text(encoding="utf-8").splitlines()
+        marks = [i for i, line in enumerate(lines) if line.strip().startswith("$$")]
+        assert len(marks) % 2 == 0, page
+        for first, last in zip(marks[::2], marks[1::2], strict=True):
+            assert not lines[first - 1].strip() and not lines[last + 1].strip(), f"{page}:{first + 1}"
+
+
 # --------------------------------------------------------------------------------------------------
 # Generated pages
 

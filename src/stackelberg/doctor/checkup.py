@@ -18,7 +18,7 @@ from .faithfulness import Faithfulness, faithfulness
 from .finding import Check, Finding, Section, careful
 from .gradients import attention, products
 from .installation import compiler, devices, extras, versions
-from .patient import Head, Patient, Precision, load
+from .patient import Head, Patient, Precision, load, quiet
 from .rehearsal import rehearse
 from .sample import needs_padding_id, random_batch, text_batch
 
@@ -43,7 +43,7 @@ def installation() -> Iterator[Section]:
 
 def examination(name: str, head: Head | None, shape: Shape) -> Iterator[Section]:
     """What a model allows, costs and computes. Ends early where nothing further can be tried."""
-    with warnings.catch_warnings(), torch.random.fork_rng():
+    with quiet(), warnings.catch_warnings(), torch.random.fork_rng():
         warnings.simplefilter("ignore")  # what they warn of is found and told here
         torch.manual_seed(0)
         patients: list[Patient] = []

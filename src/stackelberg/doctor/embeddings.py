@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from ..errors import ModelError
 from ..game.ball import length
 from ..game.huggingface import HuggingFaceTask
 from ..game.injection import Injection
@@ -24,8 +25,7 @@ def embeddings(patient: Patient) -> Iterator[Finding]:
         with torch.no_grad(), injection() as put_out:
             clean = task.play(model, batch, labelled=False).logits
         for side, x in put_out.items():
-            mask = task.input_mask(side, batch)
-            shown = x if mask is None else x * mask[:, :, None]
+            shown = x * _real(task.input_mask(side, batch), x, side)
             patient.sizes[side] = float(length(shown.float(), "l2", "sentence").mean())
             path = next(path for path, m in model.named_modules() if m is injection.sides[side])
             with torch.no_grad(), injection({side: 0.1 * torch.randn_like(x)}):
@@ -50,3 +50,17 @@ def embeddings(patient: Patient) -> Iterator[Finding]:
         root = next(iter(put_out.values())).shape[-1] ** 0.5
         says = f"the model multiplies what is embedded by √d = {root:.1f} after δ is added, so its layers see ε × that"
         yield Finding("note", "embeddings.scale", says, {"factor": root})
+
+
+def _real(mask: Tensor | None, x: Tensor, side: str) -> Tensor:
+    """Where there are real words, (B, L, 1)."""
+    if mask is None:
+        return torch.ones_like(x[:, :, :1])
+    if len(mask) == len(x) and mask.shape[1] < x.shape[1]:  # a model that pads its embeddings further
+        mask = nn.functional.pad(mask, (0, x.shape[1] - mask.shape[1]))
+    if mask.shape != x.shape[:2]:
+        raise ModelError(
+            f"the words of side {side!r} are {tuple(mask.shape)}, what is embedded is {tuple(x.shape)}: no method can "
+            "play where embeddings are not (batch, length, width)"
+        )
+    return mask[:, :, None].to(x.dtype)

@@ -44,7 +44,7 @@ def careful(topic: str, check: Check) -> Iterator[Finding]:
 def sentence(error: Exception) -> str:
     """The first sentence of an error, with its kind where it is not one of ours."""
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    if isinstance(error, StackelbergError):
+    if isinstance(error, StackelbergError) or "pip install" in first:
         return first
     if "out of memory" in first.lower() or "can't allocate memory" in first.lower():
         return "there is not enough memory for this shape; try fewer --rows or --tokens"

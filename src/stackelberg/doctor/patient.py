@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -62,17 +63,16 @@ def load(name: str, head: Head | None) -> Patient:
     with needs("transformers", extra="hf"):
         import transformers
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    with _quiet(transformers):
-        config = _config(transformers, name)
-        head = head or guess_head(config)
-        maker = getattr(transformers, CLASSES[head])
-        _refuse_too_large(maker, config, name, head, device)
-        try:
-            model, found = maker.from_pretrained(
-                name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
-            )
-        except Exception as error:  # of any kind: the hub's, the file's, the model's own
-            raise ModelError(f"the weights of {name} cannot be loaded: {_line(error)}") from error
+    config = _config(transformers, name)
+    head = head or guess_head(config)
+    maker = getattr(transformers, CLASSES[head])
+    _refuse_too_large(maker, config, name, head, device)
+    try:
+        model, found = maker.from_pretrained(
+            name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
+        )
+    except Exception as error:  # of any kind: the hub's, the file's, the model's own
+        raise ModelError(f"the weights of {name} cannot be loaded: {_line(error)}") from error
     model.to(device).train()
     return Patient(name, head, model, sorted(found["missing_keys"]))
 
@@ -96,6 +96,8 @@ def guess_head(config: Any) -> Head:
 
 
 def _config(transformers: Any, name: str) -> Any:
+    if not name.strip():
+        raise ModelError("MODEL is empty; give a folder, or a name on the Hugging Face hub")
     path = Path(name).expanduser()
     if path.is_dir():
         if (path / "adapter_config.json").exists():
@@ -138,9 +140,14 @@ def _line(error: Exception) -> str:
 
 
 @contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """Without progress bars and loading reports, which are told here in other words."""
-    told = transformers.utils.logging
+def quiet() -> Iterator[None]:
+    """Without transformers' progress bars, loading reports and hints: what matters of them is told here."""
+    if find_spec("transformers") is None:
+        yield
+        return
+    import transformers
+
+    told: Any = transformers.utils.logging
     level, bars = told.get_verbosity(), told.is_progress_bar_enabled()
     hub = logging.getLogger("huggingface_hub")  # which tells of every attempt to reach it
     hub_level = hub.level

@@ -26,6 +26,9 @@ def random_batch(patient: Patient, rows: int, tokens: int | None, seed: int = 0)
     real = torch.arange(tokens) < lengths[:, None]
     pad = _pad(patient)
     ids = words[torch.randint(len(words), (rows, tokens), generator=generator)].masked_fill(~real, pad)
+    config = patient.model.config
+    if config.is_encoder_decoder and isinstance(config.eos_token_id, int):  # BART's classifier reads its state there
+        ids[torch.arange(rows), lengths - 1] = config.eos_token_id
     batch = {"input_ids": ids, "attention_mask": real.long()}
     return _on_device(patient, {**batch, "labels": _labels(patient, ids, real, words, generator)})
 
@@ -93,7 +96,8 @@ def _pad(patient: Patient) -> int:
 
 
 def _length(patient: Patient, tokens: int | None) -> int:
-    most: int = getattr(patient.model.config.get_text_config(), "max_position_embeddings", None) or sys.maxsize
+    most: int = getattr(patient.model.config.get_text_config(), "max_position_embeddings", None) or 0
+    most = most if most > 0 else sys.maxsize  # -1 where positions are relative
     if tokens is None:
         return min(TOKENS, most)
     if most < tokens:
