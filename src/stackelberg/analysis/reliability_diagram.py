@@ -16,6 +16,7 @@ from stackelberg.storage import write_whole
 ACCURACY, GAP, LINE = "#56B4E9", "#D55E00", "#000000"
 ENDINGS = (".png", ".svg")
 INCHES = 3.4  # a panel's side
+COLUMNS = 4
 
 
 def reliability_figure(diagrams: Mapping[str, Reliability], *, title: str | None = None) -> Any:
@@ -33,9 +34,11 @@ def reliability_figure(diagrams: Mapping[str, Reliability], *, title: str | None
         raise AnalysisError("there is no method to draw; give at least one")
     if len({each.binning for each in diagrams.values()}) > 1:
         raise AnalysisError("methods binned by different rules cannot be compared; give all of them one binning")
-    figure = need("matplotlib.figure").Figure(figsize=(INCHES * len(diagrams), INCHES + 0.5), layout="constrained")
-    panels = figure.subplots(1, len(diagrams), sharey=True, squeeze=False)[0]
-    for panel, (name, diagram) in zip(panels, diagrams.items(), strict=True):
+    columns = min(COLUMNS, len(diagrams))
+    rows = -(-len(diagrams) // columns)
+    figure = need("matplotlib.figure").Figure(figsize=(INCHES * columns, INCHES * rows + 0.5), layout="constrained")
+    panels = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
+    for place, (panel, (name, diagram)) in enumerate(zip(panels, diagrams.items(), strict=False)):
         if diagram.binning == "equal-width":
             _draw_by_confidence(panel, diagram.bins)
         else:
@@ -44,7 +47,10 @@ def reliability_figure(diagrams: Mapping[str, Reliability], *, title: str | None
         panel.set_ylim(0, 1)
         panel.set_axisbelow(True)
         panel.grid(axis="y", linewidth=0.4)
-    panels[0].set_ylabel("accuracy")
+        if place % columns == 0:
+            panel.set_ylabel("accuracy")
+    for panel in panels[len(diagrams) :]:
+        panel.remove()
     handles, names = panels[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=len(names), fontsize=8, frameon=False)
     if title is not None:
