@@ -31,7 +31,7 @@ def advice(patient: Patient, steps: int, measured: Faithfulness | None) -> Itera
     radius = game.init_radius if measured is None else measured.radius
     settings["init_radius"] = radius
     epsilon = settings["epsilon"] * (min(patient.sizes.values()) if settings.get("relative") else 1)
-    coordinates = int(patient.batch["attention_mask"][0].sum()) * patient.model.config.get_text_config().hidden_size
+    coordinates = int(patient.batch["attention_mask"][0].sum()) * patient.width
     sigma = radius * epsilon / coordinates**0.5
     yield _line(
         "start",

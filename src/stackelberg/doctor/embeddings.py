@@ -27,6 +27,7 @@ def embeddings(patient: Patient) -> Iterator[Finding]:
         for side, x in put_out.items():
             shown = x * _real(task.input_mask(side, batch), x, side)
             patient.sizes[side] = float(length(shown.float(), "l2", "sentence").mean())
+            patient.width = x.shape[-1]
             path = next(path for path, m in model.named_modules() if m is injection.sides[side])
             with torch.no_grad(), injection({side: 0.1 * torch.randn_like(x)}):
                 moved = float((task.play(model, batch, labelled=False).logits - clean).abs().max())
@@ -47,7 +48,7 @@ def embeddings(patient: Patient) -> Iterator[Finding]:
         type(module) is nn.Embedding for module in injection.sides.values()
     )
     if patient.scaled:
-        root = next(iter(put_out.values())).shape[-1] ** 0.5
+        root = patient.width**0.5
         says = f"the model multiplies what is embedded by √d = {root:.1f} after δ is added, so its layers see ε × that"
         yield Finding("note", "embeddings.scale", says, {"factor": root})
 

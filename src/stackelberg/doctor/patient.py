@@ -38,6 +38,7 @@ class Patient:
     precision: Precision = "float32"
     batch: Mapping[str, Tensor] = field(default_factory=dict)
     sizes: dict[str, float] = field(default_factory=dict)  # side → ‖x‖₂ of a sentence's embeddings, mean
+    width: int = 0  # of the embeddings, d
     scaled: bool = False  # whether the model multiplies its embeddings by √d after δ is added
     products: list[str] = field(default_factory=list)  # those that work
 
