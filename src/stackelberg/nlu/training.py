@@ -176,6 +176,7 @@ def arguments(recipe: Recipe, folder: Path) -> TrainingArguments:
             lr_scheduler_type="constant_with_warmup" if recipe.schedule == "constant" else recipe.schedule,
             warmup_steps=min(recipe.warmup, 1 - 1e-9),  # from 1 on it would be a number of steps
             seed=recipe.seed,
+            use_cpu=not torch.accelerator.is_available(),  # unless it is told so, bfloat16 is refused on a CPU
             bf16=recipe.precision == "bfloat16",
             fp16=recipe.precision == "float16",
             logging_strategy="steps",
