@@ -1,4 +1,4 @@
-"""Pages that no hand keeps: the methods, from their registry, and the reference, from the public names."""
+"""What no hand keeps: the methods, from their registry, the reference, from the public names, pages not listed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import stackelberg
@@ -43,9 +44,20 @@ def reference_page() -> str:
     )
 
 
+def other_pages() -> str:
+    """Those that the index does not name yet: they come under the how-to pages."""
+    folder = Path(__file__).parent
+    named = (folder / "index.md").read_text(encoding="utf-8").splitlines()
+    return "\n".join(sorted(page.stem for page in folder.glob("*.md") if page.stem not in [*named, "index"]))
+
+
 DATA = {"METHODS": "Every method that has a name, as a mapping from it to the class."}
 
-GENERATED: dict[str, Callable[[], str]] = {"methods": methods_page, "reference": reference_page}
+GENERATED: dict[str, Callable[[], str]] = {
+    "index": other_pages,
+    "methods": methods_page,
+    "reference": reference_page,
+}
 
 
 def _method(name: str, cls: type[Game]) -> str:
