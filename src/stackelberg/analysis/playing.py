@@ -12,7 +12,7 @@ import numpy as np
 
 from stackelberg.analysis.comparison import Comparison, Judged, Outcome, compare
 from stackelberg.analysis.errors import AnalysisError
-from stackelberg.errors import NonFiniteLossError, SettingError, one_of
+from stackelberg.errors import NonFiniteLossError, SettingError, StackelbergError, one_of
 from stackelberg.nlu.metrics import predicted
 from stackelberg.storage import sweep_unfinished
 
@@ -144,9 +144,8 @@ def comparison_of(played: Played, folder: Path, baseline: str) -> Comparison:
         baseline: the method that differences are taken from.
     """
     if not any(run.recipe.method == baseline for run in played.runs):
-        raise AnalysisError(
-            f"no run of {baseline} was finished, and the others are compared with it; {played.failed[0]}"
-        )
+        said = " ".join((f"no run of {baseline} is finished, and the others are compared with it.", *played.failed))
+        raise AnalysisError(said.removesuffix("."))
     outcomes, judged = outcomes_of(played.runs, folder)
     first = played.runs[0]
     return compare(
@@ -196,9 +195,13 @@ def outcomes_of(runs: Sequence[Run], folder: Path) -> tuple[list[Outcome], list[
 
 def subsets(run: Run) -> list[str]:
     """What must be said beside figures that were not made on a task as it was published."""
+    try:
+        found = run.data.subsets()
+    except StackelbergError as error:  # after days of training this must not be what stops the table
+        return [f"whether the data is a subset could not be looked up: {error}."]
     return [
         f"{split} is a subset, {here:,} of {published:,} rows: these figures are not those of the whole task."
-        for split, (here, published) in run.data.subsets().items()
+        for split, (here, published) in found.items()
         if split == "train" or split in run.judged_by
     ]
 
