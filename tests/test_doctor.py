@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -17,10 +18,11 @@ from typer.testing import CliRunner
 import zoo
 from stackelberg import METHODS, Game
 from stackelberg.cli import app
-from stackelberg.doctor import gradients, installation
+from stackelberg.doctor import cost, gradients, installation
+from stackelberg.doctor.faithfulness import Faithfulness, judged
 from stackelberg.doctor.finding import Finding, exit_code
 from stackelberg.doctor.memory import peak
-from stackelberg.doctor.patient import guess_head
+from stackelberg.doctor.patient import guess_head, load
 from stackelberg.game.game import Play
 from stackelberg.game.round import Round
 
@@ -111,6 +113,16 @@ def test_a_missing_compiler_is_only_noted_where_nothing_is_compiled(monkeypatch:
     monkeypatch.setattr("shutil.which", lambda name: None)
     (without,) = installation.compiler()
     assert without.level == ("warning" if torch.cuda.is_available() else "note") and "g++" in without.says
+
+
+def test_a_gpu_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    properties = SimpleNamespace(name="Some GPU", total_memory=80 * 2**30, major=9)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    gpu, _ = installation.devices()
+    assert gpu.says == "GPU 0: Some GPU, 80 GiB, bfloat16 yes, TF32 yes"
 
 
 @pytest.fixture
@@ -253,6 +265,31 @@ def test_noise_that_does_not_replay_is_found(models: Path, monkeypatch: pytest.M
     )
     _, found = examined(models / "bert", *SMALL)
     assert found["dropout"]["level"] == "warning" and "dropout='off'" in found["dropout"]["says"]
+
+
+def test_a_method_that_does_not_fit_leaves_the_others_measured(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = cost._step
+
+    def step(patient: Any, game: Game) -> None:
+        if game.name == "salt":
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
+        real(patient, game)
+
+    monkeypatch.setattr(cost, "_step", step)
+    document, found = examined(models / "bert", *SMALL)
+    assert document["exit_code"] == 2 and "not enough memory" in found["cost.SALT, K = 1"]["says"]
+    assert found["cost.VAT, K = 1"]["facts"]["seconds"] > 0
+
+
+def test_sentences_of_the_wrong_sign_are_counted(models: Path) -> None:
+    patient = load(str(models / "bert"), None)
+    patient.precision = "bfloat16"
+    good, turned = Faithfulness(0.4, 0.999, 0.998, 0.0, 0), Faithfulness(0.4, 0.999, -0.998, 0.25, 1)
+    assert judged(patient, good).level == "ok" and not turned.doubtful
+    found = judged(patient, turned)
+    assert found.level == "warning" and "1 with the wrong sign" in found.says
+    none = Faithfulness(0.4, float("nan"), float("nan"), 1.0, 0)
+    assert none.doubtful and "SALT is VAT here" in judged(patient, none).says
 
 
 # --------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import torch
 
 from ..game.game import Game
 from ..methods import SALT, VAT, Plain
-from .finding import Finding
+from .finding import Finding, Level, sentence
 from .memory import GIB, peak
 from .patient import Patient
 
@@ -28,10 +28,20 @@ def cost(patient: Patient, steps: int) -> Iterator[Finding]:
     if patient.device.type == "cuda":
         games[f"SALT, K = {steps}, mode='auto'"] = SALT(steps=steps)
     held = [*patient.model.parameters(), *patient.model.buffers(), *patient.batch.values()]
-    memory = {name: peak(partial(_step, patient, game), held, patient.device) for name, game in games.items()}
-    if patient.device.type == "cuda":
-        for _ in range(2):  # a shape is captured when it comes the second time
-            _step(patient, list(games.values())[-1])
+    memory: dict[str, int] = {}
+    for name, game in dict(games).items():
+        try:
+            memory[name] = peak(partial(_step, patient, game), held, patient.device)
+            if game.mode == "auto":
+                for _ in range(2):  # a shape is captured when it comes the second time
+                    _step(patient, game)
+        except Exception as error:  # of any kind: memory's, a compiler's
+            level: Level = "warning" if game.mode == "auto" else "failure"
+            yield Finding(level, f"cost.{name}", f"{name}: does not run here ({sentence(error)})")
+            patient.model.zero_grad(set_to_none=True)
+            del games[name]
+    if "plain" not in games:
+        return
     times: dict[str, list[float]] = {name: [] for name in games}
     begun = time.perf_counter()
     for _ in range(ROUNDS):

@@ -73,7 +73,7 @@ def faithfulness(patient: Patient, steps: int, kept: list[Faithfulness]) -> Iter
         for radius in RADII:
             found = measure(patient, steps, product, radius, reference)
             kept.append(found)
-            yield _judged(patient, found)
+            yield judged(patient, found)
             if found.guarded <= HALF:
                 break
     finally:
@@ -81,7 +81,8 @@ def faithfulness(patient: Patient, steps: int, kept: list[Faithfulness]) -> Iter
             p.requires_grad_(True)
 
 
-def _judged(patient: Patient, found: Faithfulness) -> Finding:
+def judged(patient: Patient, found: Faithfulness) -> Finding:
+    """What the figures mean."""
     start = f"in {patient.precision}, started at {found.radius:g} ε,"
     facts = asdict(found)
     if math.isnan(found.median):
