@@ -160,8 +160,9 @@ def test_a_folder_of_something_else_is_refused(done: Run, tmp_path: Path) -> Non
     (tmp_path / "mine" / "thesis.tex").write_text("x")
     with pytest.raises(RunError, match=r"is not empty and holds no run.*thesis.tex"):
         Run.train(done.recipe, tmp_path / "mine")
-    with pytest.raises(RunError, match="is a file where"):
-        Run.train(done.recipe, tmp_path / "mine" / "thesis.tex")
+    for inside in ("thesis.tex", "thesis.tex/run"):
+        with pytest.raises(RunError, match="is a file where"):
+            Run.train(done.recipe, tmp_path / "mine" / inside)
     with pytest.raises(RunError, match=r"is no run: it has no recipe.yaml"):
         Run.open(tmp_path / "mine")
     (tmp_path / "half").mkdir()
@@ -422,6 +423,7 @@ def test_head_dropout_and_types_of_weights(tmp_path: Path) -> None:
         ({"head_dropout": 0.1, "model": "causal"}, "has no dropout to set"),
         ({"precision": "float16"}, "precision='float16' needs a GPU"),
         ({"data": "/nowhere"}, "/nowhere is not a folder"),
+        ({"task": "anli", "data": "only ANLI's dev"}, "ANLI has no train split in .*, only dev; give train=FILE"),
         ({"task": "cola"}, "holds neither a folder CoLA nor a file"),
         ({"train": "own", "text": "text"}, "has no column 'text'; its columns are 'review', 'verdict'"),
         ({"train": "own", "text": "review"}, "has no column 'label'"),
@@ -442,7 +444,12 @@ def test_what_is_wrong_shows_before_anything_is_written(
         "an empty folder": str(tmp_path / "empty"),
         "causal": tiny_runs.causal_model(),
         "own": tiny_runs.own_file(),
+        "only ANLI's dev": str(tmp_path),
     }
+    row = '{"context": "a film", "hypothesis": "a plot", "label": "e"}'
+    for turn in ("R1", "R2", "R3"):
+        (tmp_path / "ANLI" / turn).mkdir(parents=True)
+        (tmp_path / "ANLI" / turn / "dev.jsonl").write_text(row)
     given = {name: meant.get(value, value) if isinstance(value, str) else value for name, value in changes.items()}
     with pytest.raises(StackelbergError, match=sentence) as raised:
         Run.train(recipe(**given), tmp_path / "run", quiet=True)

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from stackelberg.errors import ModelError, SettingError
+from stackelberg.errors import ModelError, SettingError, nearest
 from stackelberg.nlu.batches import Padding
 from stackelberg.nlu.decoding import listing
 from stackelberg.nlu.encoding import Encoded, encode
@@ -133,7 +133,9 @@ def _pretrained(kind: Any, source: str, **arguments: Any) -> Any:
                 f"model={source!r} has no config.json, so it is no Hugging Face folder; {listing(Path(source))}"
             )
     elif source.startswith((".", "/", "~")) or source.count("/") > 1 or source != source.strip():
-        raise ModelError(f"model={source!r} is not a folder; {listing(Path(source).parent)}")
+        home = Path(source).parent
+        names = [path.name for path in home.iterdir()] if home.is_dir() else []
+        raise ModelError(f"model={source!r} is not a folder; {listing(home)}{nearest(Path(source).name, names)}")
     try:
         try:
             return kind.from_pretrained(source, local_files_only=True, **arguments)

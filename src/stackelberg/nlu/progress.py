@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
 from typing import Any, Protocol
@@ -104,27 +104,37 @@ class Lines:
 
 
 class Bar:
-    """Rich's, with the figures beside it."""
+    """Rich's, and a line of figures under it."""
 
     def __init__(self) -> None:
         """Nothing is drawn yet."""
-        from rich.console import Console
+        from rich.console import Console, RenderableType
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
         from rich.progress import TimeRemainingColumn as Left
+        from rich.text import Text
 
-        self._console = Console(stderr=True, highlight=False)
+        class WithLine(Progress):
+            """A second line, which a narrow terminal wraps instead of squeezing the bar."""
+
+            line = ""
+
+            def get_renderables(self) -> Iterable[RenderableType]:
+                """Both."""
+                yield from super().get_renderables()
+                yield Text(self.line)
+
         columns: list[Any] = [
-            TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
-            BarColumn(bar_width=20),
+            TextColumn("step {task.completed:,.0f}/{task.total:,.0f}"),
+            BarColumn(bar_width=24),
             TaskProgressColumn(),
             TimeElapsedColumn(),
             TextColumn("left"),
             Left(),
-            TextColumn("{task.fields[figures]}"),
-            TextColumn("{task.fields[dev]}", style="bold"),
         ]
-        self._progress = Progress(*columns, console=self._console, transient=False)
-        self._task: Any = None
+        self._console = Console(stderr=True, highlight=False)
+        self._progress = WithLine(*columns, console=self._console, refresh_per_second=4)
+        self._figures: dict[str, float] = {}
+        self._dev = ""
 
     def say(self, text: str) -> None:
         """Above the bar."""
@@ -132,24 +142,29 @@ class Bar:
 
     def begin(self, done: int, total: int) -> None:
         """Draw it."""
+        self._progress.add_task("", total=total, completed=done)
         self._progress.start()
-        self._task = self._progress.add_task("", total=total, completed=done, figures="", dev="")
 
     def step(self, step: int) -> None:
         """Move it."""
-        self._progress.update(self._task, completed=step)
+        self._progress.update(self._progress.task_ids[0], completed=step)
 
     def show(self, figures: Mapping[str, float]) -> None:
-        """Beside it."""
-        self._progress.update(self._task, figures="  ".join(shown(figures)))
+        """Under it."""
+        self._figures = dict(figures)
+        self._draw()
 
     def judged(self, score: float, best: float, best_step: int) -> None:
-        """Beside it."""
-        self._progress.update(self._task, dev=dev(score, best, best_step))
+        """Under it."""
+        self._dev = dev(score, best, best_step)
+        self._draw()
 
     def close(self) -> None:
         """Leave it as it is."""
         self._progress.stop()
+
+    def _draw(self) -> None:
+        self._progress.line = "  ".join([*shown(self._figures), self._dev])
 
 
 def display(*, quiet: bool) -> Display:

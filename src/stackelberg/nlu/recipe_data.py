@@ -46,7 +46,10 @@ def read_data(recipe: Recipe) -> TaskData:
         else:
             splits = dict(load(task, recipe.data))
         splits |= {split: _read(path, task, recipe, split) for split, path in given.items()}
-    train = TaskData(task, splits)["train"]
+    if "train" not in splits:
+        where = "on the hub" if recipe.data is None else f"in {recipe.data}"
+        raise DataError(f"{task.title} has no train split {where}, only {', '.join(splits)}; give train=FILE")
+    train = splits["train"]
     if train.targets is None:
         raise DataError(f"{train.sources[0]} has no labels to train on; give a file with a column of them")
     if "dev" in given:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shlex
 import shutil
 from dataclasses import replace
@@ -184,7 +185,10 @@ class Run:
         if recipe.form == "paper" and recipe.gaps:
             shows.say(f"warning: the paper does not say {'; '.join(recipe.gaps)}")
         shows.say(f"{recipe.method} on {recipe.model}, into {folder}")
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"{folder} cannot be made ({error.strerror}); give another --out") from error
         sweep_unfinished(folder)
         write_whole(folder / RECIPE, recipe.to_yaml())
         write_whole(folder / VERSIONS, json.dumps(provenance(), indent=2) + "\n")
@@ -254,19 +258,22 @@ class _Labels:
 
 def _is_finished(folder: Path, recipe: Recipe) -> bool:
     """Whether there is nothing left to do; refuses a folder that is not this run's."""
-    if folder.exists() and not folder.is_dir():
-        raise RunError(f"{folder} is a file where a run's folder is needed; give another --out")
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise RunError(f"{there} is a file where a run's folder is needed; give another --out")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise RunError(f"{there} cannot be written to; give another --out")
     if not folder.exists() or not any(folder.iterdir()):
         return False
     if not (folder / RECIPE).is_file():
         raise RunError(f"{folder} is not empty and holds no run; give another --out ({listing(folder)})")
     try:
-        there = Recipe.load(folder / RECIPE)
+        its = Recipe.load(folder / RECIPE)
     except StackelbergError as error:
         raise RunError(f"{folder} holds a run whose recipe cannot be read: {error}") from error
-    if there.key() != recipe.key():
+    if its.key() != recipe.key():
         raise RunError(
-            f"{folder} holds a run of another recipe ({recipe.difference(there)}); give another --out, or remove it"
+            f"{folder} holds a run of another recipe ({recipe.difference(its)}); give another --out, or remove it"
         )
     return (folder / RESULT).is_file()
 

@@ -93,6 +93,8 @@ def fit(
         }
         return figures(data.task, found, data)
 
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
     rows = encoded["train"]
     lengths = bucket_lengths([min(length, rows.max_length) for length in rows.lengths], recipe.batch_size)
     interruption = Interruption(shows.say)
