@@ -47,8 +47,10 @@ from . import calibrate as calibrate  # noqa: E402
 from . import compare as compare  # noqa: E402
 from . import doctor as doctor  # noqa: E402  # each command's file registers it
 from . import evaluate as evaluate  # noqa: E402
+from . import export as export  # noqa: E402
 from . import predict as predict  # noqa: E402
 from . import probe as probe  # noqa: E402
 from . import robustness as robustness  # noqa: E402
 from . import submit as submit  # noqa: E402
 from . import train as train  # noqa: E402
+from . import translate as translate  # noqa: E402

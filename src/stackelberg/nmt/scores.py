@@ -1,0 +1,125 @@
+"""BLEU and chrF, all by sacrebleu: of tokens as multi-bleu.perl counts them, and of running text with its signature."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stackelberg.errors import needs
+from stackelberg.nlu.errors import DataError
+
+SAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class Score:
+    """A figure, times 100, and the signature that says how it was computed."""
+
+    value: float
+    signature: str
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A system against a baseline, by paired bootstrap over sentences.
+
+    Args:
+        score: of the system.
+        mean: over the bootstrap's samples.
+        half_width: of the 95 % interval around it.
+        p: of the difference from the baseline; None for the baseline itself.
+    """
+
+    score: float
+    mean: float
+    half_width: float
+    p: float | None
+
+
+def tokenized_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    """BLEU-4 of texts that are tokenised: words are what spaces separate, and nothing is smoothed."""
+    return _score(_tokenized(), hypotheses, references)
+
+
+def sacre_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    """BLEU-4 of running text, tokenised by sacrebleu's 13a."""
+    return _score(_metrics().BLEU(), hypotheses, references)
+
+
+def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    """The F-score of character n-grams (chrF2)."""
+    return _score(_metrics().CHRF(), hypotheses, references)
+
+
+def figures(
+    hypotheses: Sequence[str], references: Sequence[str], restored: Sequence[str], running: Sequence[str]
+) -> dict[str, Score]:
+    """All three.
+
+    Args:
+        hypotheses: tokenised as the model writes them.
+        references: tokenised alike.
+        restored: the hypotheses as running text.
+        running: the references as they are in their file.
+    """
+    return {
+        "tokenized_bleu": tokenized_bleu(hypotheses, references),
+        "sacrebleu": sacre_bleu(restored, running),
+        "chrf": chrf(restored, running),
+    }
+
+
+def paired_bootstrap(
+    systems: Mapping[str, Sequence[str]],
+    references: Sequence[str],
+    *,
+    tokenized: bool = False,
+    samples: int = SAMPLES,
+) -> dict[str, Compared]:
+    """Each system's BLEU, and how likely so large a difference from the first one is by chance of the sentences.
+
+    Args:
+        systems: name to translations of the same sentences, the baseline first.
+        references: of the sentences.
+        tokenized: the texts are tokenised; words are what spaces separate.
+        samples: that are drawn, with replacement.
+    """
+    for name, hypotheses in systems.items():
+        _check(hypotheses, references, name)
+    if len(systems) < 2:
+        raise DataError(f"{len(systems)} system given; a comparison needs a baseline and at least one other")
+    metrics = _metrics()
+    from sacrebleu.significance import PairedTest
+
+    named: list[Any] = [(name, list(hypotheses)) for name, hypotheses in systems.items()]
+    metric = _tokenized() if tokenized else metrics.BLEU()
+    results: Any = PairedTest(named, {"BLEU": metric}, [list(references)], test_type="bs", n_samples=samples)()[1]
+    return {
+        name: Compared(found.score, found.mean, found.ci, found.p_value)
+        for (name, _), found in zip(named, results["BLEU"], strict=True)
+    }
+
+
+def _score(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    _check(hypotheses, references, "the translations")
+    found = metric.corpus_score(list(hypotheses), [list(references)])
+    return Score(float(found.score), str(metric.get_signature()))
+
+
+def _check(hypotheses: Sequence[str], references: Sequence[str], name: str) -> None:
+    if len(hypotheses) != len(references):
+        raise DataError(f"{name}: {len(hypotheses):,} translations of {len(references):,} reference sentences")
+    if not references:
+        raise DataError("there is no sentence to score")
+
+
+def _tokenized() -> Any:
+    return _metrics().BLEU(tokenize="none", smooth_method="none", force=True)  # which looks tokenised, and is
+
+
+def _metrics() -> Any:
+    with needs("sacrebleu", extra="nmt"):
+        from sacrebleu import metrics
+
+    return metrics
