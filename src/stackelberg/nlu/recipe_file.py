@@ -23,11 +23,17 @@ if TYPE_CHECKING:
 
 ENDINGS = (".yaml", ".yml")
 DEFAULT_FORM = "tuned"
+TRANSLATION = "nmt/"  # begins the names of translation's recipes
 NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+")  # 5e-5, which YAML 1.1 takes for a text
 
 
 def shipped() -> dict[str, Path]:
-    """The recipes of the package: name to file."""
+    """The recipes of the package: name to file. Those of translation have other fields and are read in `nmt`."""
+    return {name: path for name, path in every_recipe().items() if not name.startswith(TRANSLATION)}
+
+
+def every_recipe() -> dict[str, Path]:
+    """Those of translation too."""
     home = Path(str(files("stackelberg") / "recipes"))
     return {str(path.relative_to(home).with_suffix("")): path for path in sorted(home.rglob("*.yaml"))}
 
@@ -38,8 +44,8 @@ def read(source: str | Path | None, overrides: Sequence[str], given: Mapping[str
 
     asked = {name: value for name, value in given.items() if value is not None}
     refuse_unknown(asked, "a recipe")
-    nested, wanted = _settings_of(asked, "settings"), dict(asked)
-    for name, value in map(_override, overrides):
+    nested, wanted = settings_of(asked, "settings"), dict(asked)
+    for name, value in map(override, overrides):
         place, _, setting = name.partition(".")
         refuse_unknown({place: value}, "a recipe")
         if place == "settings" and setting:
@@ -47,16 +53,16 @@ def read(source: str | Path | None, overrides: Sequence[str], given: Mapping[str
         elif setting:
             raise SettingError(f"{name}={value!r}: only settings has a dot in it, as in settings.epsilon=0.5")
         elif place == "settings":
-            nested.update(_settings_of({place: value}, place))
+            nested.update(settings_of({place: value}, place))
         else:
             wanted[place] = value
     where, found = _found(source, wanted.get("form"))
     values = {**found, **wanted}
-    methods = _settings_of(values, "methods")
+    methods = settings_of(values, "methods")
     its = methods.get(str(values.get("method", "salt")), {})
     if not isinstance(its, Mapping):
         raise SettingError(f"{where}: methods.{values.get('method', 'salt')}={its!r} should be names and values")
-    return {**values, "settings": {**its, **_settings_of(found, "settings"), **nested}}
+    return {**values, "settings": {**its, **settings_of(found, "settings"), **nested}}
 
 
 def written(recipe: Recipe, *, located: bool = True) -> str:
@@ -108,9 +114,9 @@ def _source(source: str | Path | None) -> tuple[str, dict[str, Any]]:
         return "the command", {}
     known, name = shipped(), str(source)
     if isinstance(source, Path) or name.endswith(ENDINGS) or Path(name).is_file():
-        return name, _parsed(Path(source))
+        return name, parsed(Path(source))
     if name in known:
-        return name, _parsed(known[name])
+        return name, parsed(known[name])
     try:
         task = find_task(name).name
     except SettingError as error:
@@ -121,11 +127,12 @@ def _source(source: str | Path | None) -> tuple[str, dict[str, Any]]:
         ) from error
     for recipe, path in known.items():
         if recipe.rpartition("/")[2] == task:
-            return recipe, _parsed(path)
+            return recipe, parsed(path)
     return task, {"task": task}
 
 
-def _parsed(path: Path) -> dict[str, Any]:
+def parsed(path: Path) -> dict[str, Any]:
+    """The names and values of a YAML file."""
     if path.is_dir():
         raise SettingError(f"recipe {path} is a folder; give a YAML file, such as {path / 'recipe.yaml'}")
     if not path.is_file():
@@ -136,7 +143,8 @@ def _parsed(path: Path) -> dict[str, Any]:
     return values
 
 
-def _override(said: str) -> tuple[str, Any]:
+def override(said: str) -> tuple[str, Any]:
+    """A `key=value`, its value read as YAML."""
     name, equals, value = said.partition("=")
     if not equals or not name.strip():
         raise SettingError(f"{said!r} should be key=value, such as epochs=3 or settings.epsilon=0.5")
@@ -171,7 +179,8 @@ def _yaml(text: str, where: str) -> Any:
         raise SettingError(f"{where}: not a value that a recipe can have ({error})") from error
 
 
-def _settings_of(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+def settings_of(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A mapping among a recipe's values; nothing where there is none."""
     found = values.get(name)
     if found is None:
         return {}

@@ -12,25 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 from stackelberg.errors import SettingError, nearest
 from stackelberg.nlu.extras import need
-from stackelberg.nlu.recipe_file import DEFAULT_FORM, ENDINGS, _override, _parsed, _settings_of, shipped
+from stackelberg.nlu.recipe_file import DEFAULT_FORM, ENDINGS, TRANSLATION, every_recipe, override, parsed, settings_of
 
 if TYPE_CHECKING:
     from stackelberg.nmt.recipe import TranslationRecipe
-
-FAMILY = "nmt/"  # of the shipped recipes
 
 
 def is_translation(source: str | Path | None) -> bool:
     """Whether a recipe, by its name or its file, is one of translation."""
     if source is None:
         return False
-    known, name = _recipes(), str(source)
+    known, name = shipped(), str(source)
     if name in known:
         return True
     if not (isinstance(source, Path) or name.endswith(ENDINGS) or Path(name).is_file()):
         return False
     path = Path(source)
-    return path.is_file() and {"source", "target"} <= set(_parsed(path))
+    return path.is_file() and {"source", "target"} <= set(parsed(path))
 
 
 def read(source: str | Path | None, overrides: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,8 +37,8 @@ def read(source: str | Path | None, overrides: Sequence[str], given: Mapping[str
 
     asked = {name: value for name, value in given.items() if value is not None}
     refuse_unknown(asked, "a translation recipe")
-    nested, wanted = _settings_of(asked, "settings"), dict(asked)
-    for name, value in map(_override, overrides):
+    nested, wanted = settings_of(asked, "settings"), dict(asked)
+    for name, value in map(override, overrides):
         place, _, setting = name.partition(".")
         refuse_unknown({place: value}, "a translation recipe")
         if place == "settings" and setting:
@@ -48,7 +46,7 @@ def read(source: str | Path | None, overrides: Sequence[str], given: Mapping[str
         elif setting:
             raise SettingError(f"{name}={value!r}: only settings has a dot in it, as in settings.epsilon=0.5")
         elif place == "settings":
-            nested.update(_settings_of({place: value}, place))
+            nested.update(settings_of({place: value}, place))
         else:
             wanted[place] = value
     where, found = _found(source, wanted.get("form"))
@@ -56,11 +54,11 @@ def read(source: str | Path | None, overrides: Sequence[str], given: Mapping[str
     for name in ("source", "target"):
         if name not in values:
             raise SettingError(f"{where} does not say its {name} language; give source and target, such as en and de")
-    methods = _settings_of(values, "methods")
+    methods = settings_of(values, "methods")
     its = methods.get(str(values.get("method", "salt")), {})
     if not isinstance(its, Mapping):
         raise SettingError(f"{where}: methods.{values.get('method', 'salt')}={its!r} should be names and values")
-    return {**values, "settings": {**its, **_settings_of(found, "settings"), **nested}}
+    return {**values, "settings": {**its, **settings_of(found, "settings"), **nested}}
 
 
 def written(recipe: TranslationRecipe, *, located: bool = True) -> str:
@@ -85,8 +83,9 @@ def written(recipe: TranslationRecipe, *, located: bool = True) -> str:
     return comments + str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
 
 
-def _recipes() -> dict[str, Path]:
-    return {name: path for name, path in shipped().items() if name.startswith(FAMILY)}
+def shipped() -> dict[str, Path]:
+    """The package's recipes of translation: name to file."""
+    return {name: path for name, path in every_recipe().items() if name.startswith(TRANSLATION)}
 
 
 def _found(source: str | Path | None, form: Any) -> tuple[str, dict[str, Any]]:
@@ -113,11 +112,11 @@ def _found(source: str | Path | None, form: Any) -> tuple[str, dict[str, Any]]:
 def _source(source: str | Path | None) -> tuple[str, dict[str, Any]]:
     if source is None:
         return "the command", {}
-    known, name = _recipes(), str(source)
+    known, name = shipped(), str(source)
     if isinstance(source, Path) or name.endswith(ENDINGS) or Path(name).is_file():
-        return name, _parsed(Path(source))
+        return name, parsed(Path(source))
     if name in known:
-        return name, _parsed(known[name])
+        return name, parsed(known[name])
     raise SettingError(
         f"recipe {name!r} is no file and no translation recipe of ours; they are {', '.join(known)}"
         f"{nearest(name, known)}"
