@@ -27,7 +27,7 @@ from stackelberg.analysis import (
     reliability_figure,
     save_figure,
 )
-from stackelberg.nlu import MissingPackageError
+from stackelberg.nlu import DataError, MissingPackageError
 
 
 def binary(confidences: list[float], correct: list[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -200,12 +200,12 @@ def test_torch_and_half_precision_are_taken() -> None:
     ],
 )
 def test_what_is_no_distribution_is_refused(probabilities: object, labels: object, words: str) -> None:
-    with pytest.raises(AnalysisError, match=words):
+    with pytest.raises(DataError, match=words):
         measure_calibration(probabilities, labels)  # type: ignore[arg-type]
 
 
 def test_wrong_bins_are_refused() -> None:
-    with pytest.raises(AnalysisError, match="bins=0"):
+    with pytest.raises(DataError, match="bins=0"):
         reliability([[0.5, 0.5]], [0], bins=0)
     with pytest.raises(ValueError, match="equal-mass, equal-width"):
         reliability([[0.5, 0.5]], [0], binning="equal-sized")  # type: ignore[arg-type]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -173,11 +172,3 @@ def test_nothing_heavy_is_imported_with_the_package() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"datasets", "torchmetrics", "matplotlib", "sklearn", "transformers"} & set(loaded)
     assert not [name for name in loaded if name.startswith("stackelberg.adapters")]
-
-
-def test_imports_point_one_way() -> None:
-    package = Path(__file__).parent.parent / "src" / "stackelberg"
-    for file in (package / "nlu").glob("*.py"):
-        assert "stackelberg.analysis" not in file.read_text() and "stackelberg.adapters" not in file.read_text()
-    for file in (package / "analysis").glob("*.py"):
-        assert "stackelberg.adapters" not in file.read_text()

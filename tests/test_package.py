@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ import torch
 
 import stackelberg
 import zoo
+
+PACKAGE = Path(stackelberg.__file__).parent
 
 
 def test_importing_it_does_not_import_torch() -> None:
@@ -48,3 +52,36 @@ def test_readme_loop_runs() -> None:
     names["optimizer"] = torch.optim.SGD(model.parameters(), lr=0.1)
     exec(code, names)
     assert any(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+# Each may import what stands before it, and itself.
+LAYERS = [
+    {"errors", "storage"}, {"game"}, {"methods"}, {"adapters"}, {"nlu", "nmt"}, {"analysis", "doctor"},
+    {"cli"}, {"__main__", "__init__"},
+]  # fmt: skip
+DEPTH = {name: depth for depth, names in enumerate(LAYERS) for name in names}
+
+
+def imported(file: Path) -> Iterator[str]:
+    """The packages of ours that a file imports, anywhere in it."""
+    here = ("stackelberg", *file.relative_to(PACKAGE).parts[:-1])
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            base = here[: len(here) - node.level + 1] if node.level else ()
+            path = [*base, *(node.module or "").split(".")] if node.module else list(base)
+            names = [".".join([*path, alias.name]) for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        for name in names:
+            first, _, rest = name.partition(".")
+            if first == "stackelberg" and rest.split(".")[0] in DEPTH:
+                yield rest.split(".")[0]
+
+
+def test_imports_point_one_way() -> None:
+    for file in PACKAGE.rglob("*.py"):
+        owner = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        for name in imported(file):
+            assert name == owner or DEPTH[name] < DEPTH[owner], f"{file.name} of {owner} imports {name}"

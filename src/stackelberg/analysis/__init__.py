@@ -3,7 +3,10 @@
 from stackelberg.nlu.extras import EXTRAS, missing
 
 try:
-    from stackelberg.analysis.calibration import (
+    from stackelberg.analysis.errors import AnalysisError
+    from stackelberg.analysis.reliability_diagram import reliability_figure, save_figure
+    from stackelberg.analysis.temperature import Temperature, fit_temperature, halves
+    from stackelberg.nlu.calibration import (
         Bin,
         Calibration,
         Reliability,
@@ -14,9 +17,6 @@ try:
         probabilities_of,
         reliability,
     )
-    from stackelberg.analysis.errors import AnalysisError
-    from stackelberg.analysis.reliability_diagram import reliability_figure, save_figure
-    from stackelberg.analysis.temperature import Temperature, fit_temperature, halves
 except ModuleNotFoundError as error:
     if error.name not in EXTRAS:
         raise

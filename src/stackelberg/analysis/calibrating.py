@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stackelberg.analysis.calibration import (
+from stackelberg.analysis.errors import AnalysisError
+from stackelberg.analysis.reliability_diagram import ENDINGS, reliability_figure, save_figure
+from stackelberg.analysis.temperature import fit_temperature, halves
+from stackelberg.nlu.calibration import (
     BINS,
     Binning,
     Calibration,
@@ -18,9 +21,6 @@ from stackelberg.analysis.calibration import (
     measure_calibration,
     reliability,
 )
-from stackelberg.analysis.errors import AnalysisError
-from stackelberg.analysis.reliability_diagram import ENDINGS, reliability_figure, save_figure
-from stackelberg.analysis.temperature import fit_temperature, halves
 
 if TYPE_CHECKING:
     from stackelberg.nlu.run import Run

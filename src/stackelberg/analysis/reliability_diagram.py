@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stackelberg.analysis.calibration import Bin, Reliability
 from stackelberg.analysis.errors import AnalysisError
+from stackelberg.nlu.calibration import Bin, Reliability
 from stackelberg.nlu.extras import need
 from stackelberg.storage import write_whole
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from stackelberg.analysis.calibration import (
+from stackelberg.analysis.errors import AnalysisError
+from stackelberg.nlu.calibration import (
     BINS,
     Calibration,
     Floats,
@@ -21,7 +22,6 @@ from stackelberg.analysis.calibration import (
     measure_calibration,
     probabilities_of,
 )
-from stackelberg.analysis.errors import AnalysisError
 from stackelberg.nlu.extras import need
 
 LEAST, GREATEST = 0.01, 100.0

@@ -9,8 +9,8 @@ from dataclasses import asdict
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stackelberg.analysis.calibration import measure_calibration, probabilities_of
 from stackelberg.errors import NonFiniteLossError
+from stackelberg.nlu.calibration import measure_calibration, probabilities_of
 from stackelberg.nlu.examples import Examples
 from stackelberg.nlu.metrics import evaluate, predicted, reported, score
 from stackelberg.nlu.task import NluTask

@@ -29,8 +29,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stackelberg.analysis.errors import AnalysisError
 from stackelberg.errors import one_of
+from stackelberg.nlu.errors import DataError
 from stackelberg.nlu.extras import need
 
 Binning = Literal["equal-mass", "equal-width"]
@@ -152,7 +152,7 @@ def reliability(
     """
     one_of("binning", binning, ("equal-mass", "equal-width"))
     if isinstance(bins, bool) or bins < 1:
-        raise AnalysisError(f"bins={bins} must be at least 1")
+        raise DataError(f"bins={bins} must be at least 1")
     values, wanted = checked(probabilities, labels)
     confidence = values.max(axis=1)
     correct = values.argmax(axis=1) == wanted
@@ -200,7 +200,7 @@ def checked(probabilities: ArrayLike, labels: ArrayLike) -> tuple[Floats, NDArra
     sums = values.sum(axis=1)
     off = np.flatnonzero((values < 0).any(axis=1) | (np.abs(sums - 1) > ROUNDING))
     if len(off):
-        raise AnalysisError(
+        raise DataError(
             f"probabilities of row {off[0]} are {_few(values[off[0]])}, which is no distribution; "
             "make logits into probabilities with probabilities_of"
         )
@@ -216,9 +216,9 @@ def checked_labels(labels: ArrayLike, rows: int, classes: int) -> NDArray[np.int
     """One class for every row, or an error."""
     wanted = np.asarray(labels)
     if wanted.shape != (rows,):
-        raise AnalysisError(f"labels of shape {wanted.shape} are not one class for each of {rows} rows")
+        raise DataError(f"labels of shape {wanted.shape} are not one class for each of {rows} rows")
     if wanted.dtype.kind not in "iu" or wanted.min() < 0 or wanted.max() >= classes:
-        raise AnalysisError(f"labels must be classes 0 to {classes - 1}; there are {_few(np.unique(wanted))}")
+        raise DataError(f"labels must be classes 0 to {classes - 1}; there are {_few(np.unique(wanted))}")
     return wanted.astype(np.int64)
 
 
@@ -226,10 +226,10 @@ def as_floats(name: str, given: ArrayLike) -> Floats:
     """Finite float64 values, rows × classes, or an error."""
     values = np.asarray(given, dtype=np.float64)
     if values.ndim != 2 or values.shape[0] < 1 or values.shape[1] < 2:
-        raise AnalysisError(f"{name} of shape {values.shape} are not rows × at least two classes")
+        raise DataError(f"{name} of shape {values.shape} are not rows × at least two classes")
     off = np.flatnonzero(~np.isfinite(values).all(axis=1))
     if len(off):
-        raise AnalysisError(f"{name} of row {off[0]} are {_few(values[off[0]])}: all must be finite")
+        raise DataError(f"{name} of row {off[0]} are {_few(values[off[0]])}: all must be finite")
     return values
 
 
