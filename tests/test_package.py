@@ -56,7 +56,7 @@ def test_readme_loop_runs() -> None:
 
 # Each may import what stands before it, and itself.
 LAYERS = [
-    {"errors", "storage"}, {"game"}, {"methods"}, {"adapters"}, {"nlu", "nmt"}, {"analysis", "doctor"},
+    {"errors", "storage"}, {"game"}, {"methods"}, {"adapters"}, {"nlu"}, {"nmt"}, {"analysis", "doctor"},
     {"cli"}, {"__main__", "__init__"},
 ]  # fmt: skip
 DEPTH = {name: depth for depth, names in enumerate(LAYERS) for name in names}
