@@ -64,6 +64,10 @@ def train(
     """
     from ..nlu.recipe import Recipe
     from ..nlu.run import Run, resuming
+    from ..nmt.recipe import TranslationRecipe
+    from ..nmt.recipe_file import is_translation
+    from ..nmt.run import TranslationRun
+    from ._translation import result as result_of_translation
 
     source, overrides = _sorted(what or [])
     given: dict[str, Any] = {
@@ -86,10 +90,17 @@ def train(
         "max_length": max_length,
         "precision": precision,
     }
-    recipe = Recipe.load(source, [*overrides, *(f"settings.{said}" for said in settings or [])], **given)
+    changes = [*overrides, *(f"settings.{said}" for said in settings or [])]
+    recipe: Any
+    run: Any
+    if translates := is_translation(source):
+        recipe = TranslationRecipe.load(source, changes, **given)
+    else:
+        recipe = Recipe.load(source, changes, **given)
     folder = out or default_folder(recipe)
+    how: dict[str, Any] = {"quiet": quiet, "tensorboard": tensorboard, "keep_checkpoints": keep_checkpoints}
     try:
-        run = Run.train(recipe, folder, quiet=quiet, tensorboard=tensorboard, keep_checkpoints=keep_checkpoints)
+        run = (TranslationRun if translates else Run).train(recipe, folder, **how)
     except KeyboardInterrupt as error:
         flags = " --no-tensorboard" * (not tensorboard) + " --keep-checkpoints" * keep_checkpoints
         begun = (folder / "recipe.yaml").is_file()
@@ -101,7 +112,7 @@ def train(
 
         typer.echo(json.dumps({"folder": str(folder), **finite(run.figures)}, indent=2))
     else:
-        typer.echo(result(run))
+        typer.echo(result_of_translation(run) if translates else result(run))
 
 
 def result(run: Any) -> str:
@@ -124,7 +135,9 @@ def result(run: Any) -> str:
 
 def default_folder(recipe: Any) -> Path:
     """Where a run goes that was given no folder: its own, the same for the same recipe."""
-    name = recipe.task or Path(recipe.train).stem
+    from ._translation import name_of
+
+    name = name_of(recipe) if hasattr(recipe, "target") else recipe.task or Path(recipe.train).stem
     return Path("runs") / f"{name}-{recipe.method}-seed{recipe.seed}-{recipe.key()[:KEY]}"
 
 

@@ -66,12 +66,13 @@ def export(folder: Path, out: Path, *, quantization: str = "float32") -> Path:
         raise DataError(f"{out} is there already; give another folder, or remove it")
     with needs("ctranslate2", extra="nmt"):
         from ctranslate2.converters import TransformersConverter
+    from stackelberg.nmt.hush import hushed
     from stackelberg.nmt.model import load_model, positions
 
     codec = Codec.load(folder)
     longest = positions(load_model(str(folder), codec))
     out.parent.mkdir(parents=True, exist_ok=True)
-    with whole_folder(out) as unfinished:
+    with whole_folder(out) as unfinished, hushed():
         try:
             TransformersConverter(str(folder)).convert(str(unfinished), quantization=quantization, force=True)
         except ValueError as error:

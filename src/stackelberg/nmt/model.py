@@ -15,6 +15,7 @@ from stackelberg.game.huggingface import HuggingFaceTask
 from stackelberg.nlu.errors import DataError
 from stackelberg.nmt.architectures import ARCHITECTURES, silence_pad, untrained
 from stackelberg.nmt.codec import Codec
+from stackelberg.nmt.hush import hushed
 
 SPACES = ("lookup", "input")
 LENGTHS = ("epsilon", "init_std", "step_size")  # settings that are lengths in the space that is perturbed
@@ -29,7 +30,8 @@ def load_model(name: str, codec: Codec, *, dropout: float | None = None) -> Any:
 
     changed = {} if dropout is None else {"dropout_rate" if _is_t5(name) else "dropout": dropout}
     try:
-        model = AutoModelForSeq2SeqLM.from_pretrained(name, dtype=torch.float32, **changed)
+        with hushed():
+            model = AutoModelForSeq2SeqLM.from_pretrained(name, dtype=torch.float32, **changed)
     except (OSError, ValueError) as error:
         raise DataError(
             f"model={name!r} is neither {', '.join(ARCHITECTURES)} nor an encoder–decoder that loads: "

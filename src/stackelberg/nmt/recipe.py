@@ -152,17 +152,19 @@ class TranslationRecipe:
         self._check_method()
 
     @classmethod
-    def load(cls, source: str | Path | None = None, overrides: Sequence[str] = (), **fields: Any) -> TranslationRecipe:
+    def load(
+        cls, recipe: str | Path | None = None, overrides: Sequence[str] = (), /, **fields: Any
+    ) -> TranslationRecipe:
         """A recipe from a file or a shipped one, changed.
 
         Args:
-            source: `nmt/multi30k-en-de`, or a YAML file; None for the fields alone.
+            recipe: `nmt/multi30k-en-de`, or a YAML file; None for the fields alone.
             overrides: `key=value` as in YAML, `settings.epsilon=0.5` for the method's own.
             fields: of the recipe, stronger than the file and weaker than `overrides`. One that is None was not given.
         """
         from stackelberg.nmt.recipe_file import read
 
-        return cls(**read(source, overrides, fields))
+        return cls(**read(recipe, overrides, fields))
 
     def replace(self, **changes: Any) -> TranslationRecipe:
         """The recipe with other values. Another `method` comes with the settings that the recipe's file has for it."""

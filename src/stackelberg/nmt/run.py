@@ -226,12 +226,13 @@ class TranslationRun:
 
         from stackelberg.adapters.card import described, mark
         from stackelberg.nmt.generating import Generating
+        from stackelberg.nmt.hush import hushed
         from stackelberg.nmt.run_card import card
         from stackelberg.nmt.search import Search, Translator
         from stackelberg.nmt.training import make_game
 
         shutil.rmtree(folder / "model", ignore_errors=True)  # of a run that was killed here
-        with whole_folder(folder / "model") as unfinished:
+        with whole_folder(folder / "model") as unfinished, hushed():
             model.save_pretrained(str(unfinished))
             codec.save(unfinished)
         how = Search(beam=recipe.beam, length_penalty=recipe.length_penalty)

@@ -42,7 +42,11 @@ class TranslationTask(HuggingFaceTask):
 
     def with_loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Any]:
         """A pass that makes logits, and our own loss of them."""
-        outputs = model(**self._unlabelled(model, batch))
+        inputs = {name: x for name, x in batch.items() if name != "labels"}
+        if "decoder_input_ids" not in inputs:
+            assert self.shift is not None
+            inputs["decoder_input_ids"] = self.shift(batch["labels"])
+        outputs = model(**inputs)  # which may be wrapped
         return smoothed(outputs.logits, batch["labels"], self.smoothing, self.silent), outputs
 
 
@@ -62,9 +66,12 @@ def smoothed(logits: Tensor, labels: Tensor, smoothing: float, silent: int | Non
     chosen = z.gather(-1, labels.masked_fill(~real, 0).unsqueeze(-1)).squeeze(-1)
     aimed = chosen
     if smoothing:
-        total, tokens = z.sum(-1), z.shape[-1]
-        if silent is not None:
-            total, tokens = total - z[..., silent], tokens - 1
+        tokens = z.shape[-1]
+        if silent is None:
+            total = z.sum(-1)
+        else:
+            # the sum of the others: with the silent one's logit in it and out again, digits would be lost
+            total, tokens = z[..., :silent].sum(-1) + z[..., silent + 1 :].sum(-1), tokens - 1
         aimed = (1 - smoothing) * chosen + smoothing * total / tokens
     losses = (torch.logsumexp(z, -1) - aimed).masked_fill(~real, 0.0)
     return losses.sum() / real.sum()

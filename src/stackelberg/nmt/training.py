@@ -204,10 +204,11 @@ class Training:
             self.figures.note(report, first=True)
             self.shows.step(progress.step)
             last = progress.step >= recipe.max_steps
-            if progress.step % LOG_EVERY == 0 or last:
+            judged = progress.step % recipe.evaluate_every == 0 or last
+            if progress.step % LOG_EVERY == 0 or judged:
                 self._log(loss, tokens, games, rate)
                 loss, tokens, games = torch.zeros_like(loss), 0, 0
-            if progress.step % recipe.evaluate_every == 0 or last:
+            if judged:
                 self._judge()
                 over = last or self._out_of_patience()
             if not over and self._should_save(saved):
