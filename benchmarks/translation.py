@@ -71,7 +71,7 @@ def train_speed(given: argparse.Namespace) -> dict[str, Any]:
     """Tokens a second of each method, on one recipe's corpus and model."""
     from stackelberg.nmt.prepare import home, prepare
     from stackelberg.nmt.recipe import TranslationRecipe
-    from stackelberg.nmt.run import corpora, preparation
+    from stackelberg.nmt.recipe_data import corpora, preparation
 
     recipe = TranslationRecipe.load(given.recipe, given.changes)
     results: dict[str, Any] = {"machine": machine(), "recipe": given.recipe, "changes": given.changes, "methods": {}}
@@ -189,7 +189,8 @@ def decode_speed(given: argparse.Namespace) -> dict[str, Any]:
     """Seconds to translate a run's test set, by each engine and beam; and how far the engines agree."""
     from stackelberg.nmt.ctranslate import export, load_exported
     from stackelberg.nmt.evaluation import Sentences
-    from stackelberg.nmt.run import TranslationRun, corpora
+    from stackelberg.nmt.recipe_data import corpora
+    from stackelberg.nmt.run import TranslationRun
     from stackelberg.nmt.scores import tokenized_bleu
     from stackelberg.nmt.search import Search
 

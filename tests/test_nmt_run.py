@@ -21,11 +21,13 @@ from typer.testing import CliRunner
 from stackelberg.cli import app
 from stackelberg.errors import SettingError
 from stackelberg.nlu.errors import RunError
+from stackelberg.nlu.interruption import Interrupted
 from stackelberg.nmt.batches import tensors
+from stackelberg.nmt.bootstrap import bootstrap
 from stackelberg.nmt.model import load_model
 from stackelberg.nmt.plan import Plan
 from stackelberg.nmt.processes import Processes
-from stackelberg.nmt.run import TranslationRun, bootstrap
+from stackelberg.nmt.run import TranslationRun
 from stackelberg.nmt.stepping import Stepping
 from stackelberg.nmt.training import Training, make_game
 from stackelberg.nmt.weights import averaged
@@ -103,6 +105,23 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
     assert same(whole, cut) and cut.figures["test/chrf"] == whole.figures["test/chrf"]
     steps = [json.loads(line)["step"] for line in (cut.folder / "metrics.jsonl").read_text().splitlines()]
     assert steps == sorted(steps)
+
+
+def test_who_asks_a_run_to_stop_finds_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = {"dropout": 0.1, "average": 2}
+    whole = train(tmp_path, "whole", **changes)
+    own = Training._count
+
+    def count(self: Training, done: Any) -> None:
+        own(self, done)
+        self.interruption.requested = self.progress.step == 6
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Training, "_count", count)
+        with pytest.raises(Interrupted):
+            train(tmp_path, "cut", **changes)
+    assert (tmp_path / "cut" / "checkpoints" / "checkpoint-6" / "sealed.json").is_file()
+    assert same(whole, train(tmp_path, "cut", **changes))
 
 
 def test_a_torn_checkpoint_is_passed_over(

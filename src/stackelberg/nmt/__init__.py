@@ -9,12 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stackelberg.nmt.bootstrap import bootstrap as bootstrap
     from stackelberg.nmt.ctranslate import export as export
     from stackelberg.nmt.ctranslate import load_exported as load_exported
     from stackelberg.nmt.generating import load_translator as load_translator
     from stackelberg.nmt.recipe import TranslationRecipe as TranslationRecipe
     from stackelberg.nmt.run import TranslationRun as TranslationRun
-    from stackelberg.nmt.run import bootstrap as bootstrap
     from stackelberg.nmt.scores import chrf as chrf
     from stackelberg.nmt.scores import paired_bootstrap as paired_bootstrap
     from stackelberg.nmt.scores import sacre_bleu as sacre_bleu
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 # Where each public name lives, loaded on first use.
 _HOMES = {
+    "bootstrap": ["bootstrap"],
     "ctranslate": ["export", "load_exported"],
     "generating": ["load_translator"],
     "recipe": ["TranslationRecipe"],
-    "run": ["TranslationRun", "bootstrap"],
+    "run": ["TranslationRun"],
     "scores": ["chrf", "paired_bootstrap", "sacre_bleu", "tokenized_bleu"],
     "search": ["Search", "Translation", "Translator"],
 }

@@ -12,7 +12,7 @@ import json
 import math
 import shlex
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -21,18 +21,16 @@ from typing import TYPE_CHECKING, Any
 
 from stackelberg.errors import SettingError, StackelbergError, needs
 from stackelberg.nlu.decoding import listing
-from stackelberg.nlu.errors import DataError, RunError
+from stackelberg.nlu.errors import RunError
 from stackelberg.nlu.records import finite, read_records
 from stackelberg.nmt.recipe import TranslationRecipe
 from stackelberg.storage import sweep_unfinished, whole_folder, write_whole
 
 if TYPE_CHECKING:
     from stackelberg.nlu.progress import Display
-    from stackelberg.nmt.corpus import Corpus
     from stackelberg.nmt.evaluation import Sentences
-    from stackelberg.nmt.prepare import Preparation
     from stackelberg.nmt.processes import Processes
-    from stackelberg.nmt.scores import Compared, Score
+    from stackelberg.nmt.scores import Score
     from stackelberg.nmt.search import Search, Translator
     from stackelberg.nmt.training import Trained
 
@@ -82,10 +80,10 @@ class TranslationRun:
         from stackelberg.nmt.processes import processes
 
         folder = Path(folder)
-        if _is_finished(folder, recipe):
-            return cls.open(folder)
-        _check_machine(recipe)
         with processes() as joined:
+            if joined.agree(_is_finished(folder, recipe) if joined.first else None):
+                return cls.open(folder)
+            _check_machine(recipe)
             shows = display(quiet=quiet or not joined.first)
             with warnings_to(shows):
                 return cls._train(recipe, folder, joined, shows, tensorboard, keep_checkpoints)
@@ -154,6 +152,7 @@ class TranslationRun:
         from stackelberg.nmt.evaluation import Sentences
         from stackelberg.nmt.model import load_model
         from stackelberg.nmt.prepare import home, prepare
+        from stackelberg.nmt.recipe_data import corpora, invent, preparation
         from stackelberg.nmt.training import Training, rehearse
 
         if recipe.form == "paper" and recipe.gaps:
@@ -162,7 +161,7 @@ class TranslationRun:
             folder.mkdir(parents=True, exist_ok=True)
             sweep_unfinished(folder)
             if recipe.synthetic is not None:
-                _invent(recipe, folder)
+                invent(recipe, folder)
             corpora(recipe, folder)  # all of them are there, before anything long
             write_whole(folder / RECIPE, recipe.to_yaml())
             write_whole(folder / VERSIONS, json.dumps(_versions(provenance()), indent=2) + "\n")
@@ -269,70 +268,6 @@ class TranslationRun:
         write_whole(folder / RESULT, json.dumps(finite(result), indent=2) + "\n")
 
 
-def preparation(recipe: TranslationRecipe) -> Preparation:
-    """How a recipe wants its corpus."""
-    from stackelberg.nmt.cleaning import Cleaning
-    from stackelberg.nmt.prepare import Preparation
-    from stackelberg.nmt.text import TextForm
-
-    return Preparation(
-        form=TextForm(
-            source=recipe.source,
-            target=recipe.target,
-            moses=recipe.moses,
-            lowercase=recipe.lowercase,
-            segmentation=recipe.segmentation,
-            prefix=recipe.prefix,
-            source_code=recipe.source_code,
-            target_code=recipe.target_code,
-        ),
-        cleaning=Cleaning(recipe.max_words, recipe.max_ratio),
-        max_length=recipe.max_length,
-        merges=recipe.merges,
-        joint=recipe.joint,
-        tokenizer=recipe.model if recipe.pretrained else None,
-    )
-
-
-def corpora(recipe: TranslationRecipe, folder: Path) -> dict[str, Corpus]:
-    """The recipe's training, dev and test sentences; `folder` is the run's."""
-    from stackelberg.nmt.corpus import HubRows, TextFiles
-
-    splits = {"train": recipe.train, "dev": recipe.dev, **({"test": recipe.test} if recipe.test else {})}
-    languages = recipe.source, recipe.target
-    if recipe.hub is not None:
-        return {name: HubRows(recipe.hub, recipe.hub_config, split, languages) for name, split in splits.items()}
-    if recipe.data is None and recipe.synthetic is None:
-        raise DataError(
-            f"the recipe does not say where its corpus is: give data=FOLDER with {recipe.train}.{recipe.source}, "
-            f"{recipe.train}.{recipe.target} and the other files, or hub=NAME"
-        )
-    home = folder / "corpus" if recipe.data is None else Path(recipe.data)
-    return {name: TextFiles.find(home, stem, *languages) for name, stem in splits.items()}
-
-
-def bootstrap(runs: Sequence[TranslationRun], split: str = "test", *, samples: int = 1000) -> dict[str, Compared]:
-    """Runs against the first of them, by paired bootstrap over a split's sentences, in the BLEU of its recipe."""
-    from stackelberg.nmt.codec import Codec
-    from stackelberg.nmt.evaluation import Sentences
-    from stackelberg.nmt.scores import paired_bootstrap
-
-    if not runs:
-        raise DataError("no runs were given")
-    first = runs[0]
-    tokenized = first.recipe.score == "tokenized"
-    references = []
-    for run in runs:
-        if run.recipe.score != first.recipe.score:
-            raise DataError(f"{run.folder} is scored by {run.recipe.score}, {first.folder} by {first.recipe.score}")
-        these = Sentences.of(corpora(run.recipe, run.folder)[split], Codec.load(run.model_folder))
-        references.append(these.references if tokenized else these.running)
-        if references[-1] != references[0]:
-            raise DataError(f"{run.folder} and {first.folder} have other references of {split}: no pairs to compare")
-    systems = {str(run.folder): run.translations(split, tokenized=tokenized) for run in runs}
-    return paired_bootstrap(systems, references[0], tokenized=tokenized, samples=samples)
-
-
 def resuming(folder: Path) -> str:
     """The command that goes on with a run."""
     return shlex.join(["stackelberg", "train", str(folder / RECIPE), "--out", str(folder)])
@@ -376,16 +311,6 @@ def _check_positions(recipe: TranslationRecipe, model: Any) -> None:
     most = positions(model)
     if most is not None and recipe.max_length > most:
         raise SettingError(f"max_length={recipe.max_length}, but {recipe.model} has {most} positions; lower max_length")
-
-
-def _invent(recipe: TranslationRecipe, folder: Path) -> None:
-    from stackelberg.nmt.synthetic import SOURCE, TARGET, write_corpus
-
-    if (recipe.source, recipe.target) != (SOURCE, TARGET):
-        raise SettingError(f"synthetic: its languages are {SOURCE} and {TARGET}; give source={SOURCE} target={TARGET}")
-    if not (folder / "corpus").is_dir():
-        assert recipe.synthetic is not None
-        write_corpus(folder / "corpus", recipe.synthetic)
 
 
 def _versions(found: dict[str, Any]) -> dict[str, Any]:

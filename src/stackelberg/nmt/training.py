@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import math
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -31,6 +29,7 @@ from stackelberg.nmt.prepare import Prepared
 from stackelberg.nmt.processes import Processes
 from stackelberg.nmt.recipe import TranslationRecipe
 from stackelberg.nmt.schedule import adam, inverse_root, set_rate
+from stackelberg.nmt.state import Progress
 from stackelberg.nmt.stepping import Batch, Stepping
 from stackelberg.nmt.task import TranslationTask
 from stackelberg.nmt.weights import averaged, load_weights, save_weights, set_weights
@@ -39,35 +38,6 @@ from stackelberg.storage import write_whole
 SAVE_EVERY = 300.0  # seconds between checkpoints: what a run that is killed loses at most
 LOG_EVERY = 10  # steps
 WEIGHTS, STATE = "model.safetensors", "state.json"
-
-
-@dataclass
-class Progress:
-    """What of a training is neither weights nor optimizer."""
-
-    step: int = 0
-    position: Position = field(default_factory=Position)
-    replayed: int = 0  # how often the step at `position` was made already, of a method that replays batches
-    history: list[tuple[int, float, float]] = field(default_factory=list)  # step, loss and BLEU of evaluations
-
-    def scores(self, choose: str) -> list[tuple[int, float]]:
-        """Step and score of every evaluation."""
-        return [(step, Judged(loss, bleu).score(choose)) for step, loss, bleu in self.history]
-
-    def best(self, choose: str) -> tuple[int, float]:
-        """The first of the highest; a score that is no number is below all others."""
-        return max(self.scores(choose), key=lambda each: (-math.inf if math.isnan(each[1]) else each[1], -each[0]))
-
-    def written(self) -> str:
-        """As JSON."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def read(cls, said: str) -> Progress:
-        """From JSON."""
-        values = json.loads(said)
-        history = [(step, loss, bleu) for step, loss, bleu in values["history"]]
-        return cls(values["step"], Position(**values["position"]), values["replayed"], history)
 
 
 @dataclass(frozen=True)
