@@ -85,3 +85,21 @@ def test_imports_point_one_way() -> None:
         owner = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
         for name in imported(file):
             assert name == owner or DEPTH[name] < DEPTH[owner], f"{file.name} of {owner} imports {name}"
+
+
+@pytest.mark.parametrize(
+    ("package", "code", "extra"),
+    [
+        ("typer", "from stackelberg.__main__ import main; main()", "cli"),
+        ("transformers", "from stackelberg.__main__ import main; import stackelberg.adapters.trainer", "hf"),
+        ("lightning", "import stackelberg; stackelberg.GameCallback", "lightning"),
+    ],
+)
+def test_a_missing_extra_is_named_with_the_command_that_installs_it(package: str, code: str, extra: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.modules[{package!r}] = None; {code}"], capture_output=True, text=True
+    )
+    assert done.returncode != 0
+    assert f"needs {package}, which is not installed: pip install 'stackelberg[{extra}]'" in done.stderr
+    if package == "typer":  # the command says it and nothing else
+        assert done.returncode == 2 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1

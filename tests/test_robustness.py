@@ -21,7 +21,7 @@ from stackelberg.analysis.calibrating import calibrations
 from stackelberg.analysis.robustness import Rate, measure_robustness, right, trials
 from stackelberg.analysis.runs import kinds, names, open_runs
 from stackelberg.cli import app
-from stackelberg.errors import SettingError
+from stackelberg.errors import MissingPackageError, SettingError
 from stackelberg.nlu import DataError, Examples, find_task, load
 from stackelberg.nlu.run import Run
 from tiny import finished_run, sentences, write_tsv
@@ -288,7 +288,7 @@ def test_an_attack_counts_what_gives_way(sst: list[Path], mnli: Path, monkeypatc
 def test_a_missing_textattack_is_the_command_that_installs_it(sst: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "textattack", None)
     run = Run.open(sst[0])
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'stackelberg\[attack\]'"):
+    with pytest.raises(MissingPackageError, match=r"pip install 'stackelberg\[attack\]'"):
         attack(run.classifier, run.task, run.data["dev"])
     with pytest.raises(SettingError, match="did you mean 'textfooler'"):
         attack(run.classifier, run.task, run.data["dev"], name="textfoller")

@@ -23,6 +23,10 @@ class NonFiniteLossError(StackelbergError, ArithmeticError):
     """The objective was NaN or infinite; raised before the optimizer can step on it."""
 
 
+class MissingPackageError(StackelbergError, ImportError):
+    """An optional package is not installed; says which command installs it."""
+
+
 def one_of(name: str, value: object, allowed: Iterable[str]) -> None:
     """Refuse a `value` that is not one of the `allowed` names, suggesting the nearest."""
     names = list(allowed)
@@ -44,7 +48,6 @@ def needs(package: str, *, extra: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != package:
             raise
-        raise ModuleNotFoundError(
-            f"this part of stackelberg needs {package}, which is not installed: pip install 'stackelberg[{extra}]'",
-            name=package,
+        raise MissingPackageError(
+            f"this part of stackelberg needs {package}, which is not installed: pip install 'stackelberg[{extra}]'"
         ) from error

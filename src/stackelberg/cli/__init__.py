@@ -30,15 +30,10 @@ def _options(
 
 
 def main() -> None:
-    """What the console script runs: an error on purpose is one sentence and exit code 2, never a traceback."""
+    """Run the command: an error on purpose is one sentence and exit code 2, never a traceback."""
     try:
         app()
     except StackelbergError as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(2)
-    except ModuleNotFoundError as error:
-        if "pip install" not in str(error):
-            raise
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stackelberg.errors import MissingPackageError as MissingPackageError
 from stackelberg.errors import StackelbergError
 
 
@@ -11,10 +12,6 @@ class DataError(StackelbergError, ValueError):
 
 class SubmissionError(StackelbergError, ValueError):
     """Predictions, or a zip, that the GLUE server would not take."""
-
-
-class MissingPackageError(StackelbergError, ImportError):
-    """An optional package is not installed; says which command installs it."""
 
 
 class RunError(StackelbergError, ValueError):
