@@ -23,11 +23,11 @@ from stackelberg.errors import SettingError
 from stackelberg.nlu.errors import RunError
 from stackelberg.nlu.interruption import Interrupted
 from stackelberg.nmt.batches import tensors
-from stackelberg.nmt.bootstrap import bootstrap
 from stackelberg.nmt.model import load_model
 from stackelberg.nmt.plan import Plan
 from stackelberg.nmt.processes import Processes
 from stackelberg.nmt.run import TranslationRun
+from stackelberg.nmt.significance import bootstrap
 from stackelberg.nmt.stepping import Stepping
 from stackelberg.nmt.training import Training, make_game
 from stackelberg.nmt.weights import averaged

@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stackelberg.nmt.bootstrap import bootstrap as bootstrap
     from stackelberg.nmt.ctranslate import export as export
     from stackelberg.nmt.ctranslate import load_exported as load_exported
     from stackelberg.nmt.generating import load_translator as load_translator
@@ -22,16 +21,17 @@ if TYPE_CHECKING:
     from stackelberg.nmt.search import Search as Search
     from stackelberg.nmt.search import Translation as Translation
     from stackelberg.nmt.search import Translator as Translator
+    from stackelberg.nmt.significance import bootstrap as bootstrap
 
 # Where each public name lives, loaded on first use.
 _HOMES = {
-    "bootstrap": ["bootstrap"],
     "ctranslate": ["export", "load_exported"],
     "generating": ["load_translator"],
     "recipe": ["TranslationRecipe"],
     "run": ["TranslationRun"],
     "scores": ["chrf", "paired_bootstrap", "sacre_bleu", "tokenized_bleu"],
     "search": ["Search", "Translation", "Translator"],
+    "significance": ["bootstrap"],
 }
 
 __all__ = sorted(name for names in _HOMES.values() for name in names)
