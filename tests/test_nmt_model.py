@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,14 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from stackelberg import create
+from stackelberg.nlu.errors import DataError
 from stackelberg.nmt.architectures import ARCHITECTURES, NEVER
 from stackelberg.nmt.batches import of_sentences
+from stackelberg.nmt.ctranslate import export, load_exported
+from stackelberg.nmt.generating import load_translator
 from stackelberg.nmt.model import in_space, load_model, positions, scale
 from stackelberg.nmt.prepare import Prepared
+from stackelberg.nmt.search import Search
 from stackelberg.nmt.task import TranslationTask, likelihood, smoothed
 from stackelberg.nmt.training import make_game
 from tiny_translation import recipe, synthetic
@@ -218,7 +223,25 @@ def pretrained(family: str, prepared: Prepared, folder: Path) -> Any:
         )
     built.save_pretrained(folder / family)
     prepared.codec.save(folder / family)
+    if family == "bart":  # whose tokenizers have a first token
+        said = folder / family / "tokenizer_config.json"
+        said.write_text(json.dumps({**json.loads(said.read_text()), "bos_token": "</s>"}))
     return load_model(str(folder / family), prepared.codec, dropout=0.0)
+
+
+@pytest.mark.parametrize("family", ["t5", "bart"])
+def test_pretrained_families_are_exported(family: str, prepared: Prepared, tmp_path: Path) -> None:
+    pretrained(family, prepared, tmp_path)
+    out = export(tmp_path / family, tmp_path / "out")
+    lines, how = ["xba hfi", "xde xde hba"], Search(beam=2, scored=True)
+    ours, theirs = load_translator(tmp_path / family).best(lines, how), load_exported(out).best(lines, how)
+    assert [one.score for one in ours] == pytest.approx([one.score for one in theirs], rel=0.02)
+
+
+def test_a_model_that_cannot_be_served_is_one_sentence(prepared: Prepared, tmp_path: Path) -> None:
+    pretrained("m2m_100", prepared, tmp_path)  # whose tokenizer here has no first token
+    with pytest.raises(DataError, match="CTranslate2 cannot load"):
+        load_exported(export(tmp_path / "m2m_100", tmp_path / "out"))
 
 
 @pytest.mark.parametrize("family", ["t5", "bart", "m2m_100"])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from stackelberg.errors import needs, one_of
@@ -74,9 +76,10 @@ def export(folder: Path, out: Path, *, quantization: str = "float32") -> Path:
     out.parent.mkdir(parents=True, exist_ok=True)
     with whole_folder(out) as unfinished, hushed():
         try:
-            TransformersConverter(str(folder)).convert(str(unfinished), quantization=quantization, force=True)
-        except ValueError as error:
-            raise DataError(f"{folder} cannot be exported: {str(error).splitlines()[0]}") from error
+            with _for_converter(folder) as told:
+                TransformersConverter(str(told)).convert(str(unfinished), quantization=quantization, force=True)
+        except (ValueError, AttributeError, KeyError, RuntimeError) as error:  # as models are unlike what it expects
+            raise DataError(f"CTranslate2 cannot convert {folder}: {str(error).splitlines()[0]}") from error
         if codec.target is not codec.tokenizer:
             _part_vocabularies(unfinished, codec)
         codec.save(unfinished)
@@ -96,8 +99,27 @@ def load_exported(folder: Path, *, threads: int | None = None) -> Translator:
     longest = json.loads(limits.read_text(encoding="utf-8"))["positions"] if limits.is_file() else None
     device = "cuda" if ctranslate2.get_cuda_device_count() else "cpu"
     cores = threads or int(os.environ.get("OMP_NUM_THREADS", "0"))  # 0 lets CTranslate2 choose
-    engine = ctranslate2.Translator(str(folder), device=device, intra_threads=cores)
+    try:
+        engine = ctranslate2.Translator(str(folder), device=device, intra_threads=cores)
+    except (RuntimeError, ValueError) as error:
+        raise DataError(f"CTranslate2 cannot load {folder}: {str(error).splitlines()[0]}; export it again") from error
     return Translator(CTranslating(engine, codec, longest), codec)
+
+
+@contextmanager
+def _for_converter(folder: Path) -> Iterator[Path]:
+    """The folder, or one like it that says what the converter asks and transformers 5 no longer writes."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if config.get("model_type") != "bart" or "normalize_before" in config:
+        yield folder
+        return
+    with TemporaryDirectory() as place:
+        for path in folder.iterdir():
+            (Path(place) / path.name).symlink_to(path.resolve())
+        (Path(place) / "config.json").unlink()
+        said = {**config, "normalize_before": False, "normalize_embedding": True}  # as every BART is
+        (Path(place) / "config.json").write_text(json.dumps(said), encoding="utf-8")
+        yield Path(place)
 
 
 def _part_vocabularies(folder: Path, codec: Codec) -> None:
