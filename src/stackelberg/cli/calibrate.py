@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from . import app
+from .app import app
 
 DIAGRAM = Path("reliability.png")
 

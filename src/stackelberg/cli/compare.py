@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import app
+from .app import app
 
 if TYPE_CHECKING:
     from ..analysis.comparison import Comparison

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from . import app
+from .app import app
 
 if TYPE_CHECKING:
     from ..doctor.finding import Finding, Section

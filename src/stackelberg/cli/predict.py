@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..errors import SettingError
-from . import app
+from .app import app
 
 
 @app.command()

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import SettingError, one_of
-from . import app
+from .app import app
 
 
 @app.command()

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import SettingError
-from . import app
+from .app import app
 
 KEY = 8  # letters of a recipe's key in a folder's name
 INTERRUPTED = 130  # what a shell reports of a command that Ctrl-C ended

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import SettingError, one_of
-from . import app
+from .app import app
 
 BACKENDS = ("auto", "transformers", "ctranslate2")
 
