@@ -300,7 +300,8 @@ class Training:
                 self.shows.say(
                     f"the mean of the last {len(last)} weights: dev {mean * 100:.2f}, the best {best * 100:.2f}"
                 )
-                kept = len(last) if mean >= best else 1
+                best_loss = next(loss for step, loss, _ in progress.history if step == best_step)
+                kept = len(last) if (mean, -judged.loss) >= (best, -best_loss) else 1
                 assert self.records is not None
                 self.records.add(progress.step, {"averaged/loss": judged.loss, "averaged/bleu": judged.bleu})
             if kept == 1:
