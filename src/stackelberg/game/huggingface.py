@@ -101,7 +101,7 @@ class HuggingFaceTask(Task):
         """One forward pass. Without labels the loss is not computed, only the logits."""
         if labelled and self.classes is not None and batch["labels"].device.type == "cpu":
             refuse_bad_labels(batch["labels"], self.classes)
-        loss, outputs = self.with_loss(model, batch) if labelled else (None, model(**self._unlabelled(model, batch)))
+        loss, outputs = self.with_loss(model, batch) if labelled else (None, model(**self._unlabelled(batch)))
         logits: Tensor | None
         if self.kind == "span":
             logits = self._span_logits(outputs, batch)
@@ -119,12 +119,13 @@ class HuggingFaceTask(Task):
         outputs = model(**batch)
         return outputs.loss, outputs
 
-    def _unlabelled(self, model: nn.Module, batch: Batch) -> dict[str, Any]:
+    def _unlabelled(self, batch: Batch) -> dict[str, Any]:
         """The batch without labels; an encoder–decoder's inputs that it would derive from them are kept."""
         inputs = {key: value for key, value in batch.items() if key not in LABELS}
         needs_decoder = self.encoder_decoder and self.kind == "tokens"
         if needs_decoder and "decoder_input_ids" not in inputs and batch.get("labels") is not None:
-            inputs["decoder_input_ids"] = _decoder_input_ids(model, batch["labels"])
+            assert self.shift is not None
+            inputs["decoder_input_ids"] = self.shift(batch["labels"])
         return inputs
 
     def _span_logits(self, outputs: Any, batch: Batch) -> Tensor:
