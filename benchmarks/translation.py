@@ -59,7 +59,7 @@ def note(results: dict[str, Any], out: Path | None) -> None:
 
 def machine() -> dict[str, Any]:
     """What it was measured on."""
-    from stackelberg.nlu.provenance import provenance
+    from stackelberg.runs.provenance import provenance
 
     return provenance()
 

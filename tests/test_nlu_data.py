@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stackelberg.errors import StackelbergError
+from stackelberg.extras import need
 from stackelberg.nlu import DataError, Examples, MissingPackageError, find_task, hold_out, load, load_files, read_file
-from stackelberg.nlu.extras import need
 from stackelberg.nlu.table import Table, read_table
 
 Write = Callable[..., Path]

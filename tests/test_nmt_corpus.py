@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stackelberg.nlu.errors import DataError
+from stackelberg.errors import DataError
 from stackelberg.nmt import prepare as preparing
 from stackelberg.nmt.cache import Cache, CacheWriter
 from stackelberg.nmt.cleaning import LONGEST_TEXT, Cleaning, Counts

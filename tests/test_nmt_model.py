@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from stackelberg import create
-from stackelberg.nlu.errors import DataError
+from stackelberg.errors import DataError
 from stackelberg.nmt.architectures import ARCHITECTURES, NEVER
 from stackelberg.nmt.batches import of_sentences
 from stackelberg.nmt.ctranslate import export, load_exported

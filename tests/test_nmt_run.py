@@ -19,9 +19,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from stackelberg.cli import app
-from stackelberg.errors import SettingError
-from stackelberg.nlu.errors import RunError
-from stackelberg.nlu.interruption import Interrupted
+from stackelberg.errors import RunError, SettingError
 from stackelberg.nmt.batches import tensors
 from stackelberg.nmt.model import load_model
 from stackelberg.nmt.plan import Plan
@@ -31,6 +29,7 @@ from stackelberg.nmt.significance import bootstrap
 from stackelberg.nmt.stepping import Stepping
 from stackelberg.nmt.training import Training, make_game
 from stackelberg.nmt.weights import averaged
+from stackelberg.runs.interruption import Interrupted
 from tiny_translation import recipe, synthetic
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from stackelberg.nlu.errors import DataError
+from stackelberg.errors import DataError
 from stackelberg.nmt.scores import chrf, figures, paired_bootstrap, sacre_bleu, tokenized_bleu
 
 

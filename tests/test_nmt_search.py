@@ -12,8 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stackelberg.cli import app
-from stackelberg.errors import SettingError
-from stackelberg.nlu.errors import DataError
+from stackelberg.errors import DataError, SettingError
 from stackelberg.nmt.ctranslate import export, load_exported
 from stackelberg.nmt.generating import load_translator
 from stackelberg.nmt.lines import read_lines

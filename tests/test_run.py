@@ -21,14 +21,15 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 
 import tiny_runs
 from stackelberg import METHODS, StackelbergError, create
-from stackelberg.nlu import evaluate, find_task, predicted, progress, rhythm
+from stackelberg.errors import DataError, RunError
+from stackelberg.nlu import evaluate, find_task, predicted, rhythm
 from stackelberg.nlu.batches import Padding, bucket_lengths
 from stackelberg.nlu.classifier import Classifier
-from stackelberg.nlu.errors import DataError, RunError
-from stackelberg.nlu.interruption import Interrupted
 from stackelberg.nlu.recipe import Recipe
-from stackelberg.nlu.records import read_records
 from stackelberg.nlu.run import Run
+from stackelberg.runs import progress
+from stackelberg.runs.interruption import Interrupted
+from stackelberg.runs.records import read_records
 from tiny_runs import recipe
 
 TIMES = ("seconds", "seconds_per_step")
@@ -478,7 +479,7 @@ def test_what_is_said(tmp_path: Path, watch: Callable[..., Watching]) -> None:
 def test_without_tensorboard_it_says_so_and_goes_on(
     tmp_path: Path, watch: Callable[..., Watching], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stackelberg.nlu import records as module
+    from stackelberg.runs import records as module
 
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     watching = watch()

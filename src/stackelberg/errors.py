@@ -27,6 +27,18 @@ class MissingPackageError(StackelbergError, ImportError):
     """An optional package is not installed; says which command installs it."""
 
 
+class DataError(StackelbergError, ValueError):
+    """A file, a row or a label cannot be what the task needs; names the file, the line and the fix."""
+
+
+class RunError(StackelbergError, ValueError):
+    """A run folder is not what it is asked to be: not finished, another recipe's, or no run at all."""
+
+
+class SubmissionError(StackelbergError, ValueError):
+    """Predictions, or a zip, that the GLUE server would not take."""
+
+
 def one_of(name: str, value: object, allowed: Iterable[str]) -> None:
     """Refuse a `value` that is not one of the `allowed` names, suggesting the nearest."""
     names = list(allowed)

@@ -1,6 +1,6 @@
 """What a trained model is worth: calibration, and figures of it."""
 
-from stackelberg.nlu.extras import EXTRAS, missing
+from stackelberg.extras import EXTRAS, missing
 
 try:
     from stackelberg.analysis.errors import AnalysisError

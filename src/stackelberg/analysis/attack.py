@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from stackelberg.errors import needs, one_of
-from stackelberg.nlu.errors import DataError
+from stackelberg.errors import DataError, needs, one_of
 from stackelberg.nlu.examples import Examples
 from stackelberg.nlu.labels import label_order, named_outputs
 from stackelberg.nlu.task import NluTask

@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 from stackelberg.analysis.errors import AnalysisError
 from stackelberg.analysis.frozen import Features, FrozenEncoder
-from stackelberg.nlu.errors import DataError
+from stackelberg.errors import DataError
+from stackelberg.extras import need
 from stackelberg.nlu.examples import Examples, TaskData, hold_out, join
-from stackelberg.nlu.extras import need
 from stackelberg.nlu.files import load_files
 from stackelberg.nlu.loading import load
 from stackelberg.nlu.table import ENDINGS

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from stackelberg.analysis.errors import AnalysisError
+from stackelberg.extras import need
 from stackelberg.nlu.calibration import Bin, Reliability
-from stackelberg.nlu.extras import need
 from stackelberg.storage import write_whole
 
 # Okabe and Ito's colours; the gap is hatched besides, for eyes and printers that see none.

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from stackelberg.analysis.errors import AnalysisError
 from stackelberg.analysis.statistics import LEVEL, Interval, mean_interval
+from stackelberg.errors import DataError
+from stackelberg.extras import need
 from stackelberg.nlu.catalogue import ADVGLUE, ANLI_ROUNDS, NLI
-from stackelberg.nlu.errors import DataError
 from stackelberg.nlu.examples import Examples, TaskData
-from stackelberg.nlu.extras import need
 from stackelberg.nlu.labels import label_order, named_outputs
 from stackelberg.nlu.loading import load
 from stackelberg.nlu.metrics import predicted

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from stackelberg.analysis.errors import AnalysisError
 from stackelberg.errors import one_of
-from stackelberg.nlu.extras import need
+from stackelberg.extras import need
 
 Floats = NDArray[np.float64]
 Method = Literal["t", "percentile", "BCa"]

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from stackelberg.analysis.errors import AnalysisError
+from stackelberg.extras import need
 from stackelberg.nlu.calibration import (
     BINS,
     Calibration,
@@ -22,7 +23,6 @@ from stackelberg.nlu.calibration import (
     measure_calibration,
     probabilities_of,
 )
-from stackelberg.nlu.extras import need
 
 LEAST, GREATEST = 0.01, 100.0
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from stackelberg.analysis.errors import AnalysisError
-from stackelberg.nlu.extras import need
+from stackelberg.extras import need
 
 # Okabe and Ito's colours, told apart by colour-blind eyes; methods are named below besides.
 COLOURS = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#0072B2", "#D55E00", "#F0E442", "#999999")

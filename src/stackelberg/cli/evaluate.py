@@ -25,8 +25,8 @@ def evaluate(
     from ..nlu.files import read_file
     from ..nlu.judging import of_split
     from ..nlu.loading import load
-    from ..nlu.records import finite
     from ..nlu.run import Run
+    from ..runs.records import finite
     from .figures import shown
 
     trained = Run.open(run)

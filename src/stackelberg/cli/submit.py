@@ -50,7 +50,7 @@ def submit(
 
 def _test_files(run: Any, *, skip_missing: bool) -> list[tuple[str, Any]]:
     """The server's files that a run can fill, predicted now if they are not there yet."""
-    from ..nlu.errors import DataError
+    from ..errors import DataError
     from ..nlu.loading import load
     from ..nlu.metrics import predicted
     from ..nlu.submission import FILES

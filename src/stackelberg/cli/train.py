@@ -108,7 +108,7 @@ def train(
         typer.echo(f"interrupted; {goes_on}", err=True)
         raise typer.Exit(INTERRUPTED) from error
     if as_json:
-        from ..nlu.records import finite
+        from ..runs.records import finite
 
         typer.echo(json.dumps({"folder": str(folder), **finite(run.figures)}, indent=2))
     else:

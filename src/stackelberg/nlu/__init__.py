@@ -1,9 +1,9 @@
 """Language understanding: tasks and their data, metrics as papers report them, submission files."""
 
 try:
+    from stackelberg.errors import DataError, MissingPackageError, SubmissionError
     from stackelberg.nlu.catalogue import TASKS, find_task
     from stackelberg.nlu.encoding import Encoded, encode
-    from stackelberg.nlu.errors import DataError, MissingPackageError, SubmissionError
     from stackelberg.nlu.examples import Examples, TaskData, hold_out
     from stackelberg.nlu.files import load_files, read_file
     from stackelberg.nlu.labels import LabelOrder, label2id, label_order, named_outputs
@@ -14,7 +14,7 @@ try:
     from stackelberg.nlu.summary import Summary, render, summarize
     from stackelberg.nlu.task import Columns, NluTask
 except ModuleNotFoundError as error:
-    from stackelberg.nlu.extras import EXTRAS, missing
+    from stackelberg.extras import EXTRAS, missing
 
     if error.name not in EXTRAS:
         raise

@@ -29,9 +29,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stackelberg.errors import one_of
-from stackelberg.nlu.errors import DataError
-from stackelberg.nlu.extras import need
+from stackelberg.errors import DataError, one_of
+from stackelberg.extras import need
 
 Binning = Literal["equal-mass", "equal-width"]
 Floats = NDArray[np.float64]

@@ -15,12 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from stackelberg.decoding import listing
 from stackelberg.errors import ModelError, SettingError, nearest
+from stackelberg.extras import need
 from stackelberg.nlu.batches import Padding
-from stackelberg.nlu.decoding import listing
 from stackelberg.nlu.encoding import Encoded, encode
 from stackelberg.nlu.examples import Examples
-from stackelberg.nlu.extras import need
 from stackelberg.nlu.labels import LabelOrder, label2id, label_order, named_outputs
 from stackelberg.nlu.task import NluTask
 

@@ -9,8 +9,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
-from stackelberg.errors import nearest
-from stackelberg.nlu.errors import DataError
+from stackelberg.errors import DataError, nearest
 from stackelberg.nlu.task import NluTask
 
 Targets = tuple[int, ...] | tuple[float, ...]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from stackelberg.nlu.errors import DataError
+from stackelberg.errors import DataError
 from stackelberg.nlu.examples import Examples, TaskData
 from stackelberg.nlu.reading import read_examples, with_found_labels
 from stackelberg.nlu.table import read_table

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from stackelberg.nlu.decoding import listing
-from stackelberg.nlu.errors import DataError
+from stackelberg.decoding import listing
+from stackelberg.errors import DataError
 from stackelberg.nlu.examples import Examples, TaskData, join
 from stackelberg.nlu.reading import read_examples
 from stackelberg.nlu.table import Table, read_table

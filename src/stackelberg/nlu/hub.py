@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stackelberg.nlu.errors import DataError
+from stackelberg.errors import DataError
+from stackelberg.extras import need
 from stackelberg.nlu.examples import Examples, TaskData, join
-from stackelberg.nlu.extras import need
 from stackelberg.nlu.reading import read_examples
 from stackelberg.nlu.table import Table
 from stackelberg.nlu.task import Hub, NluTask

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stackelberg.nlu.errors import DataError
+from stackelberg.errors import DataError
 from stackelberg.nlu.task import NluTask
 
 UNNAMED = re.compile(r"label_?\d+|\d+")  # what a configuration has when nobody named the classes

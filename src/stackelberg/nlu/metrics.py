@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stackelberg.errors import one_of
-from stackelberg.nlu.errors import DataError
-from stackelberg.nlu.extras import need
+from stackelberg.errors import DataError, one_of
+from stackelberg.extras import need
 from stackelberg.nlu.task import NluTask
 
 Metric = Callable[[NDArray[Any], NDArray[Any]], float]  # predictions, targets

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stackelberg.nlu.errors import RunError
+from stackelberg.errors import RunError
 from stackelberg.nlu.examples import Examples
 from stackelberg.nlu.metrics import predicted
 from stackelberg.nlu.task import NluTask

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stackelberg.errors import nearest
-from stackelberg.nlu.errors import DataError
+from stackelberg.errors import DataError, nearest
 from stackelberg.nlu.examples import Examples
 from stackelberg.nlu.table import Table
 from stackelberg.nlu.task import Columns, NluTask

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stackelberg.errors import DataError
 from stackelberg.nlu.catalogue import find_task
-from stackelberg.nlu.errors import DataError
 from stackelberg.nlu.examples import Examples, TaskData, hold_out
 from stackelberg.nlu.files import METRICS, load_files
 from stackelberg.nlu.loading import load

@@ -13,10 +13,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stackelberg.decoding import decode, listing
 from stackelberg.errors import SettingError, nearest
+from stackelberg.extras import need
 from stackelberg.nlu.catalogue import TASKS, find_task
-from stackelberg.nlu.decoding import decode, listing
-from stackelberg.nlu.extras import need
 
 if TYPE_CHECKING:
     from stackelberg.nlu.recipe import Recipe

@@ -11,11 +11,11 @@ from typing import Any
 from transformers import TrainerCallback
 
 from stackelberg.nlu.classifier import Classifier
-from stackelberg.nlu.interruption import Interrupted, Interruption
-from stackelberg.nlu.progress import Display
 from stackelberg.nlu.recipe import Recipe
-from stackelberg.nlu.records import Records
-from stackelberg.nlu.stopwatch import Stopwatch
+from stackelberg.runs.interruption import Interrupted, Interruption
+from stackelberg.runs.progress import Display
+from stackelberg.runs.records import Records
+from stackelberg.runs.stopwatch import Stopwatch
 from stackelberg.storage import whole_folder
 
 SAVE_EVERY = 300.0  # seconds between checkpoints: what a run that is killed loses at most

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stackelberg.nlu.errors import DataError
+from stackelberg.errors import DataError
 from stackelberg.nlu.examples import Examples, TaskData
 
 

@@ -19,24 +19,23 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from stackelberg.errors import StackelbergError
-from stackelberg.nlu.decoding import listing
-from stackelberg.nlu.errors import DataError, RunError
-from stackelberg.nlu.extras import need
+from stackelberg.decoding import listing
+from stackelberg.errors import DataError, RunError, StackelbergError
+from stackelberg.extras import need
 from stackelberg.nlu.labels import named_outputs
 from stackelberg.nlu.predictions import Answers, Floats, as_tsv, read_tsv
 from stackelberg.nlu.recipe import Recipe
 from stackelberg.nlu.recipe_data import known_task, read_data
-from stackelberg.nlu.records import finite, read_records
 from stackelberg.nlu.task import NluTask
+from stackelberg.runs.records import finite, read_records
 from stackelberg.storage import sweep_unfinished, write_whole
 
 if TYPE_CHECKING:
     from stackelberg.nlu.classifier import Classifier
     from stackelberg.nlu.encoding import Encoded
     from stackelberg.nlu.examples import Examples, TaskData
-    from stackelberg.nlu.progress import Display
     from stackelberg.nlu.training import Trained
+    from stackelberg.runs.progress import Display
 
 RECIPE, RESULT, VERSIONS = "recipe.yaml", "result.json", "versions.json"
 
@@ -78,7 +77,7 @@ class Run:
             tensorboard: write for TensorBoard too.
             keep_checkpoints: leave them where they are when the run is finished.
         """
-        from stackelberg.nlu.progress import display, warnings_to
+        from stackelberg.runs.progress import display, warnings_to
 
         folder = Path(folder)
         if _is_finished(folder, recipe):
@@ -164,9 +163,9 @@ class Run:
         from transformers import set_seed
 
         from stackelberg.nlu.classifier import Classifier
-        from stackelberg.nlu.provenance import provenance
         from stackelberg.nlu.summary import render, summarize
         from stackelberg.nlu.training import arguments, fit, rehearse
+        from stackelberg.runs.provenance import provenance
 
         args = arguments(recipe, folder)
         data = read_data(recipe)
@@ -198,7 +197,7 @@ class Run:
         if not keep:
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
         if trained.interrupted:
-            from stackelberg.nlu.interruption import Interrupted
+            from stackelberg.runs.interruption import Interrupted
 
             raise Interrupted
         return run

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from stackelberg.errors import nearest
+from stackelberg.decoding import listing
+from stackelberg.errors import SubmissionError, nearest
 from stackelberg.nlu.catalogue import find_task
-from stackelberg.nlu.decoding import listing
-from stackelberg.nlu.errors import SubmissionError
 from stackelberg.nlu.task import NluTask
 from stackelberg.storage import write_whole
 

@@ -16,9 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stackelberg.errors import nearest
-from stackelberg.nlu.decoding import decode
-from stackelberg.nlu.errors import DataError
+from stackelberg.decoding import decode
+from stackelberg.errors import DataError, nearest
 
 Row = Sequence[Any]  # strings, or what JSON holds
 ENDINGS = (".tsv", ".txt", ".csv", ".jsonl", ".json")

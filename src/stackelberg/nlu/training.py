@@ -14,21 +14,20 @@ from transformers import PrinterCallback, TrainingArguments
 
 from stackelberg.adapters import checkpoints
 from stackelberg.adapters.trainer import AdversarialTrainer
-from stackelberg.errors import SettingError
+from stackelberg.errors import RunError, SettingError
 from stackelberg.game.game import Game
 from stackelberg.methods import METHODS, create
 from stackelberg.nlu.batches import Padding, bucket_lengths
 from stackelberg.nlu.classifier import Classifier, positions
 from stackelberg.nlu.encoding import Encoded
-from stackelberg.nlu.errors import RunError
 from stackelberg.nlu.examples import TaskData
-from stackelberg.nlu.interruption import Interruption
 from stackelberg.nlu.judging import answers, figures
-from stackelberg.nlu.progress import Display
 from stackelberg.nlu.recipe import Recipe
-from stackelberg.nlu.records import Records
 from stackelberg.nlu.rhythm import Rhythm, best_folder, best_of, scores
-from stackelberg.nlu.stopwatch import Stopwatch
+from stackelberg.runs.interruption import Interruption
+from stackelberg.runs.progress import Display
+from stackelberg.runs.records import Records
+from stackelberg.runs.stopwatch import Stopwatch
 
 LOG_EVERY = 10  # steps
 

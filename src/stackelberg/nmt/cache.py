@@ -17,7 +17,7 @@ from typing import IO, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from stackelberg.nlu.errors import DataError
+from stackelberg.errors import DataError
 from stackelberg.storage import write_whole
 
 META, TOKENIZER = "meta.json", "tokenizer"

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from stackelberg.errors import needs
-from stackelberg.nlu.errors import DataError
+from stackelberg.errors import DataError, needs
 from stackelberg.nmt.text import TextForm
 
 TARGET_FOLDER = "target_tokenizer"  # inside the model's, where the two languages share no vocabulary

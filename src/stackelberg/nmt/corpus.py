@@ -8,8 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Protocol
 
-from stackelberg.errors import needs
-from stackelberg.nlu.errors import DataError
+from stackelberg.errors import DataError, needs
 from stackelberg.nmt.lines import digest, find_text, read_lines
 
 Pair = tuple[str, str]

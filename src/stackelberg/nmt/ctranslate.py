@@ -10,8 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from stackelberg.errors import needs, one_of
-from stackelberg.nlu.errors import DataError
+from stackelberg.errors import DataError, needs, one_of
 from stackelberg.nmt.codec import Codec
 from stackelberg.nmt.search import Found, Search, Translator
 from stackelberg.storage import whole_folder, write_whole

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from stackelberg.errors import nearest
-from stackelberg.nlu.decoding import listing
-from stackelberg.nlu.errors import DataError
+from stackelberg.decoding import listing
+from stackelberg.errors import DataError, nearest
 
 LONGEST = 1 << 20  # bytes of a line that are looked at; what is longer is no sentence, and is left out by length
 

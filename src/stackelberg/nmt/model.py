@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from stackelberg.errors import needs
+from stackelberg.errors import DataError, needs
 from stackelberg.game.huggingface import HuggingFaceTask
-from stackelberg.nlu.errors import DataError
 from stackelberg.nmt.architectures import ARCHITECTURES, silence_pad, untrained
 from stackelberg.nmt.codec import Codec
 from stackelberg.nmt.hush import hushed

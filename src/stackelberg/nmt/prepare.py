@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from stackelberg.nlu.errors import DataError
+from stackelberg.errors import DataError
 from stackelberg.nmt.cache import FORMAT, META, TOKENIZER, Cache, CacheWriter
 from stackelberg.nmt.cleaning import Cleaning, Counts
 from stackelberg.nmt.codec import Codec

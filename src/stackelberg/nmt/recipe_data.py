@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stackelberg.errors import SettingError
-from stackelberg.nlu.errors import DataError
+from stackelberg.errors import DataError, SettingError
 from stackelberg.nmt.cleaning import Cleaning
 from stackelberg.nmt.corpus import Corpus, HubRows, TextFiles
 from stackelberg.nmt.prepare import Preparation

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stackelberg.errors import SettingError, nearest
-from stackelberg.nlu.extras import need
+from stackelberg.extras import need
 from stackelberg.nlu.recipe_file import DEFAULT_FORM, ENDINGS, TRANSLATION, every_recipe, override, parsed, settings_of
 
 if TYPE_CHECKING:

@@ -19,20 +19,19 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from stackelberg.errors import SettingError, StackelbergError, needs
-from stackelberg.nlu.decoding import listing
-from stackelberg.nlu.errors import RunError
-from stackelberg.nlu.records import finite, read_records
+from stackelberg.decoding import listing
+from stackelberg.errors import RunError, SettingError, StackelbergError, needs
 from stackelberg.nmt.recipe import TranslationRecipe
+from stackelberg.runs.records import finite, read_records
 from stackelberg.storage import sweep_unfinished, whole_folder, write_whole
 
 if TYPE_CHECKING:
-    from stackelberg.nlu.progress import Display
     from stackelberg.nmt.evaluation import Sentences
     from stackelberg.nmt.processes import Processes
     from stackelberg.nmt.scores import Score
     from stackelberg.nmt.search import Search, Translator
     from stackelberg.nmt.training import Trained
+    from stackelberg.runs.progress import Display
 
 RECIPE, RESULT, VERSIONS, SCORES = "recipe.yaml", "result.json", "versions.json", "scores.json"
 MAIN = {"tokenized": "tokenized_bleu", "sacrebleu": "sacrebleu"}  # a recipe's `score`, as figures name it
@@ -76,8 +75,8 @@ class TranslationRun:
             tensorboard: write for TensorBoard too.
             keep_checkpoints: leave them where they are when the run is finished.
         """
-        from stackelberg.nlu.progress import display, warnings_to
         from stackelberg.nmt.processes import processes
+        from stackelberg.runs.progress import display, warnings_to
 
         folder = Path(folder)
         with processes() as joined:
@@ -147,13 +146,13 @@ class TranslationRun:
     ) -> TranslationRun:
         import torch
 
-        from stackelberg.nlu.interruption import Interrupted, Interruption
-        from stackelberg.nlu.provenance import provenance
         from stackelberg.nmt.evaluation import Sentences
         from stackelberg.nmt.model import load_model
         from stackelberg.nmt.prepare import home, prepare
         from stackelberg.nmt.recipe_data import corpora, invent, preparation
         from stackelberg.nmt.training import Training, rehearse
+        from stackelberg.runs.interruption import Interrupted, Interruption
+        from stackelberg.runs.provenance import provenance
 
         if recipe.form == "paper" and recipe.gaps:
             shows.say(f"warning: the paper does not say {'; '.join(recipe.gaps)}")

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stackelberg.errors import needs
-from stackelberg.nlu.errors import DataError
+from stackelberg.errors import DataError, needs
 
 SAMPLES = 1000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stackelberg.nlu.errors import DataError
+from stackelberg.errors import DataError
 from stackelberg.nmt.codec import Codec
 from stackelberg.nmt.evaluation import Sentences
 from stackelberg.nmt.recipe_data import corpora

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from stackelberg.errors import needs
-from stackelberg.nlu.errors import DataError
+from stackelberg.errors import DataError, needs
 from stackelberg.nmt.text import Segmentation
 
 END, UNKNOWN, PAD = "</s>", "<unk>", "<pad>"

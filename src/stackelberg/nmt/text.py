@@ -9,8 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from stackelberg.errors import needs
-from stackelberg.nlu.errors import DataError
+from stackelberg.errors import DataError, needs
 from stackelberg.storage import write_whole
 
 FILE = "translation.json"

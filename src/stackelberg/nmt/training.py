@@ -13,13 +13,9 @@ import torch
 
 from stackelberg.adapters import checkpoints
 from stackelberg.adapters.diagnostics import Diagnostics
+from stackelberg.errors import RunError
 from stackelberg.game.game import Game
 from stackelberg.methods import METHODS, create
-from stackelberg.nlu.errors import RunError
-from stackelberg.nlu.interruption import Interrupted, Interruption
-from stackelberg.nlu.progress import Display
-from stackelberg.nlu.records import Records
-from stackelberg.nlu.stopwatch import Stopwatch
 from stackelberg.nmt.batches import ahead, on, tensors
 from stackelberg.nmt.cache import SIDES
 from stackelberg.nmt.evaluation import Judged, Sentences
@@ -33,6 +29,10 @@ from stackelberg.nmt.state import Progress
 from stackelberg.nmt.stepping import Batch, Stepping
 from stackelberg.nmt.task import TranslationTask
 from stackelberg.nmt.weights import averaged, load_weights, save_weights, set_weights
+from stackelberg.runs.interruption import Interrupted, Interruption
+from stackelberg.runs.progress import Display
+from stackelberg.runs.records import Records
+from stackelberg.runs.stopwatch import Stopwatch
 from stackelberg.storage import write_whole
 
 SAVE_EVERY = 300.0  # seconds between checkpoints: what a run that is killed loses at most

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from stackelberg.nlu.errors import MissingPackageError
+from stackelberg.errors import MissingPackageError
 
 EXTRAS = {
     "accelerate": "nlu",

@@ -6,8 +6,7 @@ import codecs
 from collections.abc import Iterable
 from pathlib import Path
 
-from stackelberg.errors import nearest
-from stackelberg.nlu.errors import DataError
+from stackelberg.errors import DataError, nearest
 
 # UTF-32's mark begins with UTF-16's, so it is looked for first.
 OTHER_MARKS = (
