@@ -11,7 +11,7 @@ import yaml
 
 import tiny_runs
 from stackelberg import METHODS, SettingError, StackelbergError
-from stackelberg.nlu.recipe import ABOUT, Recipe
+from stackelberg.nlu.recipe import Recipe
 from stackelberg.nlu.recipe_file import shipped
 
 GLUE = ("cola", "sst-2", "mrpc", "qqp", "sts-b", "mnli", "qnli", "rte", "wnli")
@@ -139,7 +139,7 @@ CHANGES: dict[str, Any] = {
 def test_the_key_knows_everything_that_decides_and_nothing_else(tmp_path: Path) -> None:
     base = Recipe(task="rte")
     fields = {f.name for f in dataclasses.fields(Recipe)}
-    assert set(CHANGES) == fields - {*ABOUT, "labels", "metrics"}
+    assert set(CHANGES) == fields - {*Recipe.ABOUT, "labels", "metrics"}
     keys = {name: dataclasses.replace(base, **{name: value}).key() for name, value in CHANGES.items()}
     assert len({base.key(), *keys.values()}) == len(CHANGES) + 1
     own = Recipe(train="a.csv")

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from stackelberg.errors import SettingError, nearest, one_of
+from stackelberg.errors import SettingError, one_of
 from stackelberg.game.settings.checks import number, whole
 from stackelberg.nlu.catalogue import find_task
+from stackelberg.nlu.recipe_file import find
 from stackelberg.nlu.task import Kind
+from stackelberg.runs.recipe import AnyRecipe
 
 BERT = "google-bert/bert-base-uncased"  # the paper's
 KINDS = ("classes", "score")
 PRECISIONS = ("float32", "bfloat16", "float16")
 WEIGHTS = ("float32", "bfloat16")
 SCHEDULES = ("linear", "cosine", "constant")
-LARGEST_SEED = 2**32 - 1  # numpy's
 LARGEST_COUNT = 10**9
 
 TEXTS = ("task", "data", "train", "dev", "test", "text", "pair", "label", "model", "method", "form")
 PATHS = ("data", "train", "dev", "test")
 NAMES = ("labels", "metrics", "gaps")
-MAPPINGS = ("settings", "grid", "methods")
-ABOUT = ("form", "grid", "gaps", "methods")  # where the values came from; they decide nothing
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class Recipe(AnyRecipe):
     """What is trained, on what, how.
 
     Args:
@@ -72,6 +68,9 @@ class Recipe:
         gaps: what the recipe's source does not say, a sentence each.
         methods: what the recipe's file sets of each method, for `replace(method=...)`.
     """
+
+    NOUN: ClassVar[str] = "recipe"
+    ABOUT: ClassVar[tuple[str, ...]] = ("form", "grid", "gaps", "methods")
 
     task: str | None = None
     data: str | None = None
@@ -126,42 +125,16 @@ class Recipe:
             overrides: `key=value` as in YAML, `settings.epsilon=0.5` for the method's own.
             fields: of the recipe, stronger than the file and weaker than `overrides`. One that is None was not given.
         """
-        from stackelberg.nlu.recipe_file import read
-
-        return cls(**read(source, overrides, fields))
-
-    def replace(self, **changes: Any) -> Recipe:
-        """The recipe with other values. Another `method` comes with the settings that the recipe's file has for it."""
-        if changes.get("method", self.method) != self.method and "settings" not in changes:
-            changes["settings"] = self.methods.get(changes["method"], {})
-        refuse_unknown(changes, "the recipe")
-        return dataclasses.replace(self, **changes)
-
-    def key(self) -> str:
-        """A short hash of everything that decides the result: equal recipes, equal keys."""
-        said = json.dumps({name: _plain(value) for name, value in self.deciding().items()}, sort_keys=True, default=str)
-        return hashlib.sha256(said.encode()).hexdigest()[:12]
+        return cls(**cls._changed(find(source), overrides, fields))
 
     def deciding(self) -> dict[str, Any]:
         """Every field that decides the result; files and folders by where they really are."""
-        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ABOUT}
+        found = super().deciding()
         for name in PATHS:
             found[name] = None if found[name] is None else str(Path(found[name]).resolve())
         if Path(self.model).is_dir():
             found["model"] = str(Path(self.model).resolve())
         return found
-
-    def difference(self, other: Recipe) -> str:
-        """What decides differently in another recipe, for an error's sentence."""
-        ours, theirs = self.deciding(), other.deciding()
-        names = [name for name in ours if _plain(ours[name]) != _plain(theirs[name])]
-        return ", ".join(f"{name} is {theirs[name]!r} there and {ours[name]!r} here" for name in names)
-
-    def to_yaml(self) -> str:
-        """As a file that `load` reads."""
-        from stackelberg.nlu.recipe_file import written
-
-        return written(self)
 
     def _check_texts(self) -> None:
         for name in TEXTS:
@@ -182,11 +155,7 @@ class Recipe:
                         "put quotes around them"
                     )
                 object.__setattr__(self, name, tuple(map(str, value)))
-        for name in MAPPINGS:
-            value = getattr(self, name)
-            if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-                raise SettingError(f"{name}={value!r} should be names and values, such as {{weight: 2.0}}")
-            object.__setattr__(self, name, dict(value))
+        self._check_mappings()
         for name, known in (
             ("kind", KINDS),
             ("precision", PRECISIONS),
@@ -196,8 +165,7 @@ class Recipe:
             one_of(name, getattr(self, name), known)
 
     def _check_numbers(self) -> None:
-        whole("seed", self.seed, 0)
-        number("seed", self.seed, most=LARGEST_SEED)
+        self._check_seed_and_betas()
         for name in ("batch_size", "accumulate", "max_length", "max_steps", "patience", "evaluate_every"):
             value = getattr(self, name)
             if value is not None or name in ("batch_size", "accumulate", "max_length"):
@@ -211,15 +179,7 @@ class Recipe:
         number("hold_out", self.hold_out, above=0, most=0.9)
         if self.head_dropout is not None:
             number("head_dropout", self.head_dropout, least=0, most=0.9)
-        betas: Any = self.betas
-        if isinstance(betas, str) or not isinstance(betas, Sequence) or len(betas) != 2:
-            raise SettingError(f"betas={betas!r} should be two numbers, such as [0.9, 0.999]")
-        for place, beta in enumerate(betas):
-            number(f"betas[{place}]", beta, least=0, most=0.999999)
-        object.__setattr__(self, "betas", (float(betas[0]), float(betas[1])))
-        for f in fields(self):
-            if f.type in ("float", "float | None") and getattr(self, f.name) is not None:
-                object.__setattr__(self, f.name, float(getattr(self, f.name)))
+        self._make_floats()
 
     def _check_task(self) -> None:
         if self.task is None and self.train is None:
@@ -239,40 +199,6 @@ class Recipe:
         if self.task is None and self.data is not None:
             raise SettingError(f"data={self.data!r} is a folder of named tasks; with files of your own leave it out")
 
-    def _check_method(self) -> None:
-        from stackelberg.methods import create  # last, since it is torch that takes its time
-
-        if "task" in self.settings:
-            raise SettingError("settings.task is for models outside a recipe; leave it out")
-        create(self.method, **self.settings)
-
-
-def refuse_unknown(names: Mapping[str, Any], where: str) -> None:
-    """Refuse what is no field of a recipe, suggesting the nearest or saying that it is the method's."""
-    known = [f.name for f in fields(Recipe)]
-    for name in names:
-        if name not in known:
-            meant = _meant(name, known) or f"; a recipe has {', '.join(known)}"
-            raise SettingError(f"{where} has no field {name!r}{meant}")
-
-
-def _meant(name: str, known: Sequence[str]) -> str:
-    from stackelberg.methods import METHODS, SYMBOLS
-
-    its = [method for method, cls in METHODS.items() for f in fields(cls) if f.init and f.name == name]
-    if its or name in SYMBOLS:
-        return f" (a setting of the method goes into settings: settings.{SYMBOLS.get(name, name)})"
-    return nearest(name, known)
-
 
 def _or_none(optional: bool) -> str:
     return ", or be left out" if optional else ""
-
-
-def _plain(value: Any) -> Any:
-    """One way to write each value: 1 and 1.0 are one number, a tuple is a list."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from stackelberg.nlu.examples import TaskData
 from stackelberg.nlu.recipe import PATHS, Recipe
-from stackelberg.nlu.recipe_file import written
 
 
 def card(recipe: Recipe, data: TaskData, figures: Mapping[str, float]) -> str:
@@ -44,7 +43,7 @@ def card(recipe: Recipe, data: TaskData, figures: Mapping[str, float]) -> str:
         "## Recipe",
         "",
         "```yaml",
-        written(portable, located=False).strip(),
+        portable.to_yaml(located=False).strip(),
         "```",
         "",
     ]

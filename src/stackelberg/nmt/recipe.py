@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from stackelberg.errors import SettingError, nearest, one_of
+from stackelberg.errors import SettingError, one_of
 from stackelberg.game.settings.checks import flag, number, whole
+from stackelberg.nmt.recipe_file import find
 from stackelberg.nmt.text import SEGMENTATIONS, Segmentation
+from stackelberg.runs.recipe import AnyRecipe
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 SPACES = ("lookup", "input")
 CHOICES = ("bleu", "loss")
 SCORES = ("tokenized", "sacrebleu")
-LARGEST_SEED = 2**32 - 1  # numpy's
 
 TEXTS = ("source", "target", "data", "train", "dev", "test", "hub", "hub_config", "prefix", "source_code",
          "target_code", "model", "method", "form", "cache")  # fmt: skip
@@ -26,12 +24,10 @@ WHOLE = ("merges", "max_words", "max_length", "batch_tokens", "max_tokens", "sha
          "warmup", "evaluate_every", "dev_beam", "beam")  # fmt: skip
 OPTIONAL_WHOLE = ("patience", "save_every", "synthetic")
 FLAGS = ("moses", "lowercase", "joint")
-MAPPINGS = ("settings", "grid", "methods")
-ABOUT = ("form", "grid", "gaps", "methods", "cache", "save_every")  # these decide nothing
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationRecipe:
+class TranslationRecipe(AnyRecipe):
     """What is translated, with what model, trained how.
 
     Args:
@@ -90,6 +86,9 @@ class TranslationRecipe:
         gaps: what the recipe's source does not say, a sentence each.
         methods: what the recipe's file sets of each method, for `replace(method=...)`.
     """
+
+    NOUN: ClassVar[str] = "translation recipe"
+    ABOUT: ClassVar[tuple[str, ...]] = ("form", "grid", "gaps", "methods", "cache", "save_every")
 
     source: str
     target: str
@@ -162,41 +161,22 @@ class TranslationRecipe:
             overrides: `key=value` as in YAML, `settings.epsilon=0.5` for the method's own.
             fields: of the recipe, stronger than the file and weaker than `overrides`. One that is None was not given.
         """
-        from stackelberg.nmt.recipe_file import read
-
-        return cls(**read(recipe, overrides, fields))
-
-    def replace(self, **changes: Any) -> TranslationRecipe:
-        """The recipe with other values. Another `method` comes with the settings that the recipe's file has for it."""
-        if changes.get("method", self.method) != self.method and "settings" not in changes:
-            changes["settings"] = self.methods.get(changes["method"], {})
-        refuse_unknown(changes, "the recipe")
-        return dataclasses.replace(self, **changes)
-
-    def key(self) -> str:
-        """A short hash of everything that decides the result: equal recipes, equal keys."""
-        said = json.dumps({name: _plain(value) for name, value in self.deciding().items()}, sort_keys=True, default=str)
-        return hashlib.sha256(said.encode()).hexdigest()[:12]
+        found = find(recipe)
+        values = cls._changed(found, overrides, fields)
+        for name in ("source", "target"):
+            if name not in values:
+                raise SettingError(
+                    f"{found[0]} does not say its {name} language; give source and target, such as en and de"
+                )
+        return cls(**values)
 
     def deciding(self) -> dict[str, Any]:
         """Every field that decides the result; folders by where they really are."""
-        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ABOUT}
+        found = super().deciding()
         for name in ("data", "model", "hub"):
             if found[name] is not None and Path(found[name]).is_dir() and not _is_ours(found[name]):
                 found[name] = str(Path(found[name]).resolve())
         return found
-
-    def difference(self, other: TranslationRecipe) -> str:
-        """What decides differently in another recipe, for an error's sentence."""
-        ours, theirs = self.deciding(), other.deciding()
-        names = [name for name in ours if _plain(ours[name]) != _plain(theirs[name])]
-        return ", ".join(f"{name} is {theirs[name]!r} there and {ours[name]!r} here" for name in names)
-
-    def to_yaml(self) -> str:
-        """As a file that `load` reads."""
-        from stackelberg.nmt.recipe_file import written
-
-        return written(self)
 
     @property
     def pretrained(self) -> bool:
@@ -213,11 +193,7 @@ class TranslationRecipe:
             if not isinstance(value, str) or not (value.strip() or f.name == "prefix"):
                 hint = "; YAML reads no as false: put quotes around it" if isinstance(value, bool) else ""
                 raise SettingError(f"{f.name}={value!r} should be a text{hint}")
-        for name in MAPPINGS:
-            value = getattr(self, name)
-            if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-                raise SettingError(f"{name}={value!r} should be names and values, such as {{weight: 2.0}}")
-            object.__setattr__(self, name, dict(value))
+        self._check_mappings()
         gaps: Any = self.gaps
         if isinstance(gaps, str) or not isinstance(gaps, Sequence) or not all(isinstance(gap, str) for gap in gaps):
             raise SettingError(f"gaps={gaps!r} should be a list of sentences")
@@ -232,8 +208,7 @@ class TranslationRecipe:
             one_of(name, getattr(self, name), known)
 
     def _check_numbers(self) -> None:
-        whole("seed", self.seed, 0)
-        number("seed", self.seed, most=LARGEST_SEED)
+        self._check_seed_and_betas()
         whole("average", self.average, 1)
         for name in WHOLE:
             whole(name, getattr(self, name), 1)
@@ -250,15 +225,7 @@ class TranslationRecipe:
         number("length_penalty", self.length_penalty)
         if self.dropout is not None:
             number("dropout", self.dropout, least=0, most=0.9)
-        betas: Any = self.betas
-        if isinstance(betas, str) or not isinstance(betas, Sequence) or len(betas) != 2:
-            raise SettingError(f"betas={betas!r} should be two numbers, such as [0.9, 0.98]")
-        for place, beta in enumerate(betas):
-            number(f"betas[{place}]", beta, least=0, most=0.999999)
-        object.__setattr__(self, "betas", (float(betas[0]), float(betas[1])))
-        for f in fields(self):
-            if f.type in ("float", "float | None") and getattr(self, f.name) is not None:
-                object.__setattr__(self, f.name, float(getattr(self, f.name)))
+        self._make_floats()
         if self.max_length > self.max_tokens:
             raise SettingError(
                 f"max_length={self.max_length} is more than max_tokens={self.max_tokens}, and a sentence must fit into "
@@ -280,42 +247,8 @@ class TranslationRecipe:
         if self.hub_config is not None and self.hub is None:
             raise SettingError(f"hub_config={self.hub_config!r} goes with hub, which is not given")
 
-    def _check_method(self) -> None:
-        from stackelberg.methods import create  # last, since it is torch that takes its time
-
-        if "task" in self.settings:
-            raise SettingError("settings.task is for models outside a recipe; leave it out")
-        create(self.method, **self.settings)
-
-
-def refuse_unknown(names: Mapping[str, Any], where: str) -> None:
-    """Refuse what is no field of a translation recipe, suggesting the nearest or saying that it is the method's."""
-    known = [f.name for f in fields(TranslationRecipe)]
-    for name in names:
-        if name not in known:
-            meant = _meant(name, known) or f"; a translation recipe has {', '.join(known)}"
-            raise SettingError(f"{where} has no field {name!r}{meant}")
-
-
-def _meant(name: str, known: Sequence[str]) -> str:
-    from stackelberg.methods import METHODS, SYMBOLS
-
-    its = [method for method, cls in METHODS.items() for f in fields(cls) if f.init and f.name == name]
-    if its or name in SYMBOLS:
-        return f" (a setting of the method goes into settings: settings.{SYMBOLS.get(name, name)})"
-    return nearest(name, known)
-
 
 def _is_ours(model: str) -> bool:
     from stackelberg.nmt.architectures import ARCHITECTURES
 
     return model in ARCHITECTURES
-
-
-def _plain(value: Any) -> Any:
-    """One way to write each value: 1 and 1.0 are one number, a tuple is a list."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value

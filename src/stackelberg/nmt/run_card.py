@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from stackelberg.nmt.recipe import TranslationRecipe
-from stackelberg.nmt.recipe_file import written
 from stackelberg.nmt.scores import Score
 
 
@@ -42,7 +41,7 @@ def card(recipe: TranslationRecipe, scores: Mapping[str, Mapping[str, Score]], f
         "## Recipe",
         "",
         "```yaml",
-        written(portable, located=False).strip(),
+        portable.to_yaml(located=False).strip(),
         "```",
         "",
     ]

@@ -1,0 +1,1 @@
+"""What every run folder has, whatever is trained in it: records, progress, interruption, provenance."""
