@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 import numpy as np
@@ -134,6 +134,7 @@ class Comparison:
         best: the method that is shown to be better than every other; None where none is.
         level: of the intervals, and 1 − the chance to call a difference shown that is none.
         resamples: of the bootstrap over rows.
+        family: how many comparisons p is corrected over.
         outcomes: the runs.
         remarks: what else a reader must know: runs that diverged, subsets.
     """
@@ -147,6 +148,7 @@ class Comparison:
     best: str | None
     level: float
     resamples: int
+    family: int
     outcomes: tuple[Outcome, ...]
     remarks: tuple[str, ...] = field(default=())
 
@@ -174,20 +176,38 @@ def compare(
         resamples: of the rows.
         remarks: to hand on.
     """
-    if not outcomes:
-        raise AnalysisError("there is no finished run to compare; see the remarks of those that failed")
+    scores = judged_scores(outcomes, judged, metrics, resamples)
+    return compare_scores(scores, metrics, title=title, baseline=baseline, level=level, remarks=remarks)
+
+
+def compare_scores(
+    scores: Scores,
+    metrics: Sequence[str],
+    *,
+    title: str,
+    baseline: str = "plain",
+    level: float = LEVEL,
+    remarks: Sequence[str] = (),
+) -> Comparison:
+    """The same of runs that were scored already.
+
+    Args:
+        scores: of finished runs.
+        metrics: that a score is the mean of.
+        title: the task's.
+        baseline: a method among the runs.
+        level: of intervals.
+        remarks: to hand on.
+    """
+    outcomes = scores.outcomes
     names = list(dict.fromkeys(each.method for each in outcomes))
     one_of("baseline", baseline, names)
-    twice = [(each.method, each.seed) for each in outcomes]
-    if len(set(twice)) < len(twice):
-        raise AnalysisError("a method was given twice with one seed; give each method once, each with its own settings")
-    scores = _Scores(outcomes, judged, metrics, resamples)
     against = {other: scores.difference(other, baseline, level) for other in names if other != baseline}
     corrected = _corrected(against)
     return Comparison(
         title=title,
         metrics=tuple(metrics),
-        rows={each.name: len(each.targets) for each in judged},
+        rows=scores.rows,
         baseline=baseline,
         methods=tuple(_figures(name, outcomes, scores) for name in names),
         pairs=tuple(
@@ -196,56 +216,109 @@ def compare(
         ),
         best=_best(names, scores, level),
         level=level,
-        resamples=resamples,
-        outcomes=tuple(outcomes),
+        resamples=len(scores.drawn),
+        family=len(against),
+        outcomes=outcomes,
         remarks=tuple(remarks),
     )
 
 
-class _Scores:
-    """Every run's score, as it is and on resampled rows."""
-
-    def __init__(
-        self, outcomes: Sequence[Outcome], judged: Sequence[Judged], metrics: Sequence[str], resamples: int
-    ) -> None:
-        self.rows = min(len(each.targets) for each in judged)
-        once = [
-            _score_of(each.targets, [outcome.predictions[each.name] for outcome in outcomes], metrics)
-            for each in judged
-        ]
-        drawn = [
-            resampled(
-                metrics,
-                [outcome.predictions[each.name] for outcome in outcomes],
-                each.targets,
-                resamples=resamples,
-                seed=place,  # rows of one split are drawn apart from those of another
+def together(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Comparisons of several tasks as one family: p is corrected over all of them, as their readers will read them."""
+    raw = [pair.difference.p for each in comparisons for pair in each.pairs if pair.difference is not None]
+    corrected = iter(holm([p for p in raw if p is not None]))
+    family = sum(len(each.pairs) for each in comparisons)
+    made = []
+    for each in comparisons:
+        pairs = []
+        for pair in each.pairs:
+            its = pair.difference
+            p = next(corrected) if its is not None and its.p is not None else None
+            alpha = (1 - each.level) / family
+            pairs.append(
+                replace(
+                    pair,
+                    p=p,
+                    shown=p is not None and p < 1 - each.level,
+                    least=None if its is None else its.least(alpha),
+                    found=None if its is None else its.detectable(alpha),
+                )
             )
-            for place, each in enumerate(judged)
-        ]
-        self._place = {(each.method, each.seed): place for place, each in enumerate(outcomes)}
-        self._once: Floats = np.mean(once, axis=0)
-        self._drawn: Floats = np.mean(drawn, axis=0)
-        for outcome, value in zip(outcomes, self._once, strict=True):
+        made.append(replace(each, pairs=tuple(pairs), family=family))
+    return made
+
+
+def judged_scores(
+    outcomes: Sequence[Outcome], judged: Sequence[Judged], metrics: Sequence[str], resamples: int = RESAMPLES
+) -> Scores:
+    """Every run's score, as it is and on resampled rows."""
+    if not outcomes:
+        raise AnalysisError("there is no finished run to compare; see the remarks of those that failed")
+    once = [
+        _score_of(each.targets, [outcome.predictions[each.name] for outcome in outcomes], metrics) for each in judged
+    ]
+    drawn = [
+        resampled(
+            metrics,
+            [outcome.predictions[each.name] for outcome in outcomes],
+            each.targets,
+            resamples=resamples,
+            seed=place,  # rows of one split are drawn apart from those of another
+        )
+        for place, each in enumerate(judged)
+    ]
+    rows = {each.name: len(each.targets) for each in judged}
+    return Scores(tuple(outcomes), np.mean(once, axis=0), np.mean(drawn, axis=0), rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Every run's score, as it is and on resampled rows.
+
+    Args:
+        outcomes: the runs; methods keep the order they come in.
+        once: the score of each.
+        drawn: resamples × runs.
+        rows: of each split, which were drawn from.
+    """
+
+    outcomes: tuple[Outcome, ...]
+    once: Floats
+    drawn: Floats
+    rows: Mapping[str, int]
+
+    def __post_init__(self) -> None:
+        """Check that runs can be told apart, and have scores."""
+        twice = [(each.method, each.seed) for each in self.outcomes]
+        if len(set(twice)) < len(twice):
+            raise AnalysisError(
+                "a method was given twice with one seed; give each method once, each with its own settings"
+            )
+        for outcome, value in zip(self.outcomes, self.once, strict=True):
             if not math.isfinite(value):
                 raise AnalysisError(f"{outcome.folder} has no finite score; remove that run's folder to train it anew")
 
     def of(self, method: str) -> dict[int, float]:
         """Seed to score."""
-        return {seed: float(self._once[place]) for (name, seed), place in self._place.items() if name == method}
+        return {
+            each.seed: float(value)
+            for each, value in zip(self.outcomes, self.once, strict=True)
+            if each.method == method
+        }
 
     def difference(self, first: str, second: str, level: float) -> Difference | None:
         """Over the seeds that both have."""
         seeds = [seed for seed in self.of(first) if seed in self.of(second)]
         if not seeds:
             return None
-        ones, others = ([self._place[name, seed] for seed in seeds] for name in (first, second))
+        place = {(each.method, each.seed): number for number, each in enumerate(self.outcomes)}
+        ones, others = ([place[name, seed] for seed in seeds] for name in (first, second))
         return paired_difference(
-            self._once[ones],
-            self._once[others],
-            self._drawn[:, ones],
-            self._drawn[:, others],
-            rows=self.rows,
+            self.once[ones],
+            self.once[others],
+            self.drawn[:, ones],
+            self.drawn[:, others],
+            rows=min(self.rows.values()),
             level=level,
         )
 
@@ -255,7 +328,7 @@ def _score_of(targets: Values, predictions: Sequence[Values], metrics: Sequence[
     return np.asarray(np.mean(figures, axis=1), dtype=np.float64)
 
 
-def _figures(name: str, outcomes: Sequence[Outcome], scores: _Scores) -> MethodFigures:
+def _figures(name: str, outcomes: Sequence[Outcome], scores: Scores) -> MethodFigures:
     its = [each for each in outcomes if each.method == name]
     by_seed = scores.of(name)
     eces = [each.ece for each in its if each.ece is not None]
@@ -317,7 +390,7 @@ def _corrected(differences: Mapping[str, Difference | None]) -> dict[str, float]
     return dict(zip(judged, holm(list(judged.values())), strict=True))
 
 
-def _best(names: Sequence[str], scores: _Scores, level: float) -> str | None:
+def _best(names: Sequence[str], scores: Scores, level: float) -> str | None:
     """The method that is shown to be better than each other one, all pairs of methods being compared."""
     pairs = {f"{one} {other}": scores.difference(one, other, level) for one, other in combinations(names, 2)}
     p = _corrected(pairs)

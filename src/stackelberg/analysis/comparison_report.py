@@ -79,7 +79,7 @@ def method_note(comparison: Comparison) -> str:
         f"{comparison.resamples:,} times, the same rows for every method and seed, models kept (percentile bootstrap). "
         "Seeds: drawn anew, rows kept (Student's t of the paired differences). Rows and seeds: both errors together, "
         "t with Welch and Satterthwaite's degrees of freedom; p and `shown` go by this one, with Holm's correction "
-        f"over {len(comparison.pairs)} comparison{'s' * (len(comparison.pairs) != 1)}; intervals are not corrected."
+        f"over {comparison.family} comparison{'s' * (comparison.family != 1)}; intervals are not corrected."
     )
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from stackelberg.analysis.errors import AnalysisError
+from stackelberg.analysis.figure_style import INK, SKY, VERMILION
 from stackelberg.extras import need
 from stackelberg.nlu.calibration import Bin, Reliability
 from stackelberg.storage import write_whole
 
-# Okabe and Ito's colours; the gap is hatched besides, for eyes and printers that see none.
-ACCURACY, GAP, LINE = "#56B4E9", "#D55E00", "#000000"
+ACCURACY, GAP, LINE = SKY, VERMILION, INK  # the gap is hatched besides, for eyes and printers that see no colours
 ENDINGS = (".png", ".svg")
 INCHES = 3.4  # a panel's side
 COLUMNS = 4

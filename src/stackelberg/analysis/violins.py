@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from stackelberg.analysis.errors import AnalysisError
+from stackelberg.analysis.figure_style import looks
 from stackelberg.extras import need
 
-# Okabe and Ito's colours, told apart by colour-blind eyes; methods are named below besides.
-COLOURS = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#0072B2", "#D55E00", "#F0E442", "#999999")
 WIDTH, HEIGHT = 0.75, 3.0  # inches of a violin, and of a panel
 COLUMNS = 3
 
@@ -50,11 +49,11 @@ def violin_figure(
 
 
 def _draw(panel: Any, methods: Mapping[str, Sequence[float]]) -> None:
-    for place, values in enumerate(methods.values()):
-        percent, colour = 100 * np.asarray(values, dtype=np.float64), COLOURS[place % len(COLOURS)]
+    for place, (values, look) in enumerate(zip(methods.values(), looks(list(methods)).values(), strict=True)):
+        percent = 100 * np.asarray(values, dtype=np.float64)
         if np.ptp(percent) > 0:  # a density needs two different values
             for body in panel.violinplot(percent, [place], widths=0.8, showextrema=False)["bodies"]:
-                body.set(facecolor=colour, edgecolor="black", linewidth=0.6, alpha=0.75)
+                body.set(facecolor=look.colour, edgecolor="black", linewidth=0.6, alpha=0.75)
         beside = 0.06 * np.resize([0, 1, -1], len(percent))  # or equal values would be one point
         panel.scatter(place + beside, percent, s=7, color="black", alpha=0.6, linewidths=0, zorder=3)
         panel.hlines(percent.mean(), place - 0.25, place + 0.25, color="black", linewidth=1.8, zorder=4)
