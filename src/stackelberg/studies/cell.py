@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
-from stackelberg.errors import one_of
+from stackelberg.errors import SettingError, one_of
+from stackelberg.nlu.catalogue import find_task
 from stackelberg.nlu.recipe import Recipe
 from stackelberg.nmt.recipe import TranslationRecipe
+from stackelberg.nmt.recipe_file import is_translation
+from stackelberg.runs.recipe_file import every_recipe, is_file
 from stackelberg.studies.errors import StudyError
 from stackelberg.studies.study import OWN_GRID
 
@@ -83,13 +86,24 @@ def _of_task(study: Study, task: str) -> Iterator[Cell]:
 
 def _source(task: str, fields: Fields) -> tuple[Kind, str | None, Fields]:
     """Which half of the library a task belongs to, the recipe that it changes, and how."""
-    from stackelberg.nmt.recipe_file import is_translation
-
     rest = dict(fields)
-    source = rest.pop("recipe", None if {"train", "synthetic"} & set(rest) and "task" not in rest else task)
-    if source is not None and not is_translation(source) and is_translation(f"nmt/{source}"):
+    source = rest.pop("recipe", None) or task
+    if not is_translation(source) and is_translation(f"nmt/{source}"):
         source = f"nmt/{source}"
-    return "nmt" if is_translation(source) or {"source", "target"} <= set(rest) else "nlu", source, rest
+    translates = is_translation(source) or {"source", "target"} <= set(rest)
+    if {"train", "data", "synthetic"} & set(rest) and not _is_known(source):
+        return "nmt" if translates else "nlu", None, rest  # a name of the study's own
+    return "nmt" if translates else "nlu", source, rest
+
+
+def _is_known(source: str) -> bool:
+    """Whether a recipe or a task has that name."""
+    if is_file(source) or source in every_recipe():
+        return True
+    try:
+        return bool(find_task(source))
+    except SettingError:
+        return False
 
 
 def _recipe(kind: Kind, source: str | None, fields: Fields) -> AnyRecipe:

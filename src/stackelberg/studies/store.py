@@ -1,8 +1,8 @@
 """A study's folder: what has become of every run.
 
-study.yaml        what was asked for           runs/<id>/       a run's folder, as `Run` makes it, and in it
-study.sqlite      a row a run                  runs/<id>/cell.json   what it is in the study, and what was measured
-logs/<id>.log     what the run said
+study.yaml        what was asked for              runs/<id>/            a run's folder, as `Run` makes it
+study.sqlite      a row a run                     runs/<id>/cell.json   what it is in the study; what was measured
+logs/<id>.log     what the run said               result.json           the table, once there is one
 
 Run folders are the truth: what is finished there is finished whatever the row says, and rows are made from them again
 when the database is lost. Several processes may work on one folder: a run is claimed by one of them at a time.
@@ -10,15 +10,40 @@ when the database is lost. Several processes may work on one folder: a run is cl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import math
+import os
+import socket
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from time import time
+from typing import TYPE_CHECKING, Any, Literal
+
+from stackelberg.decoding import listing
+from stackelberg.storage import write_whole
+from stackelberg.studies.cell import Cell
+from stackelberg.studies.errors import StudyError
 
 if TYPE_CHECKING:
     from stackelberg.studies.study import Study
 
 State = Literal["waiting", "running", "finished", "failed"]
+
+STUDY, DATABASE, CELL, RESULT = "study.yaml", "study.sqlite", "cell.json", "result.json"
+PATIENCE = 60.0  # seconds that a process waits for another one's writing
+STALE = 60.0  # seconds without a sign of life after which a claim is anybody's
+COLUMNS = ("id", "kind", "method", "task", "setting", "seed", "state", "who", "heartbeat", "attempts", "error",
+           "started", "finished", "figures")  # fmt: skip
+TABLE = """
+CREATE TABLE IF NOT EXISTS runs (
+    id TEXT PRIMARY KEY, kind TEXT, method TEXT, task TEXT, setting TEXT, seed INTEGER,
+    state TEXT DEFAULT 'waiting', who TEXT, heartbeat REAL, attempts INTEGER DEFAULT 0, error TEXT,
+    started REAL, finished REAL, figures TEXT, place INTEGER, UNIQUE (method, task, setting, seed)
+)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +52,21 @@ class Result:
 
     Args:
         id: of its cell; the other names of a cell follow.
+        kind: `nlu` or `nmt`.
+        method: its name.
+        task: its name in the study.
+        setting: likewise.
+        seed: the recipe's.
         state: `failed` where it cannot be trained, or was given up.
+        folder: the run's, there or not.
         figures: of a finished run as `Run.figures` has them (`score`, `ece`, `seconds_per_step`; of translation
             `test/sacrebleu`, times 100 already), and what was measured: `probing/cr`, `robustness/dev/anli-r1`.
-        folder: the run's, there or not.
         error: a sentence, of one that failed.
         who: the process that has it, of one that is running.
+        heartbeat: when that process was last heard of, in seconds since 1970.
         attempts: how often it was begun.
-        started: seconds since 1970, None if it was not.
-        finished: likewise.
+        started: when, for the last time.
+        finished: when.
     """
 
     id: str
@@ -49,26 +80,233 @@ class Result:
     figures: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
     who: str | None = None
+    heartbeat: float | None = None
     attempts: int = 0
     started: float | None = None
     finished: float | None = None
 
 
 class Store:
-    """The folder of a study.
+    """The folder of a study that was begun.
 
     Args:
-        folder: that a study was begun in; `Store.begin` makes one.
+        folder: the study's; `begin` makes one.
     """
 
     def __init__(self, folder: Path | str) -> None:
-        raise NotImplementedError
+        """Open it, and believe its run folders."""
+        self.folder = Path(folder)
+        if not (self.folder / STUDY).is_file():
+            raise StudyError(f"{self.folder} is no study's folder: it has no {STUDY}; {listing(self.folder)}")
+        self.who = f"{socket.gethostname()}:{os.getpid()}"
+        self._database = self._opened()
+        self._believe_folders()
+
+    @classmethod
+    def begin(cls, study: Study, folder: Path | str) -> Store:
+        """A new folder, or one where this study was begun before, perhaps with fewer methods, tasks or seeds."""
+        from stackelberg.studies.study import Study as Studied
+
+        home = Path(folder)
+        if (home / STUDY).is_file():
+            if (there := Studied.load(home / STUDY).name) != study.name:
+                raise StudyError(f"{home} holds the study {there}, and this is {study.name}; give another --out")
+        elif home.is_file():
+            raise StudyError(f"{home} is a file where a study's folder is needed; give another --out")
+        elif home.is_dir() and any(path.name != "smoke" for path in home.iterdir()):
+            raise StudyError(f"{home} is not empty and holds no study; give another --out ({listing(home)})")
+        cells = study.cells()
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+            if not (home / STUDY).is_file():
+                write_whole(home / STUDY, study.to_yaml())
+        except OSError as error:
+            raise StudyError(f"{home} cannot be written to ({error.strerror}); give another --out") from error
+        store = cls(home)
+        store._enter(cells)
+        write_whole(home / STUDY, study.to_yaml())
+        return store
 
     @property
     def study(self) -> Study:
         """As it was asked for last."""
-        raise NotImplementedError
+        from stackelberg.studies.study import Study as Studied
+
+        return Studied.load(self.folder / STUDY)
 
     def results(self) -> list[Result]:
         """Every run, in the study's order."""
-        raise NotImplementedError
+        rows = self._database.execute(f"SELECT {', '.join(COLUMNS)} FROM runs ORDER BY place").fetchall()
+        return [self._result(dict(zip(COLUMNS, row, strict=True))) for row in rows]
+
+    def run_folder(self, id_: str) -> Path:
+        """Where a run is."""
+        return self.folder / "runs" / id_
+
+    def log(self, id_: str) -> Path:
+        """What a run says goes here."""
+        return self.folder / "logs" / f"{id_}.log"
+
+    def claim(self, cells: Sequence[Cell]) -> Cell | None:
+        """Take the first run that nobody has, or whose process is gone; it is this process's until it lets go."""
+        with self._alone():
+            rows = self._database.execute("SELECT id, state, who, heartbeat FROM runs").fetchall()
+            known = {id_: (state, who, heartbeat) for id_, state, who, heartbeat in rows}
+            for cell in cells:
+                state, who, heartbeat = known.get(cell.id, ("waiting", None, None))
+                if state == "waiting" or (state == "running" and self._is_gone(who, heartbeat)):
+                    self._insert(cell, len(rows))
+                    self._set(
+                        cell.id, "attempts = attempts + 1, error = NULL", state="running", who=self.who,
+                        heartbeat=time(), started=time(), finished=None,
+                    )  # fmt: skip
+                    return cell
+        return None
+
+    def beat(self, ids: Iterable[str]) -> None:
+        """Say that this process is still at these runs."""
+        with self._alone():
+            for id_ in ids:
+                self._set(id_, heartbeat=time())
+
+    def finish(self, id_: str) -> bool:
+        """Note what a run's folder says; whether it is finished."""
+        figures = finished_figures(self.run_folder(id_))
+        if figures is None:
+            return False
+        with self._alone():
+            self._set(id_, state="finished", who=None, error=None, finished=time(), figures=_json(figures))
+        return True
+
+    def fail(self, id_: str, error: str) -> None:
+        """Give a run up."""
+        with self._alone():
+            self._set(id_, state="failed", who=None, error=error, finished=time())
+
+    def release(self, ids: Iterable[str]) -> None:
+        """Let go of runs that are not finished."""
+        with self._alone():
+            for id_ in ids:
+                self._set(id_, state="waiting", who=None)
+
+    def forgive(self) -> None:
+        """Failed runs may be tried again."""
+        with self._alone():
+            self._database.execute("UPDATE runs SET state = 'waiting', error = NULL WHERE state = 'failed'")
+
+    def close(self) -> None:
+        """Of the database."""
+        self._database.close()
+
+    def _opened(self) -> sqlite3.Connection:
+        path = self.folder / DATABASE
+        try:
+            database = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
+            database.execute(TABLE)
+        except sqlite3.DatabaseError as error:
+            raise StudyError(
+                f"{path} cannot be used ({error}); remove it, and it is made again from the run folders"
+            ) from error
+        return database
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """While no other process writes."""
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._database.execute("ROLLBACK")
+            raise
+        self._database.execute("COMMIT")
+
+    def _enter(self, cells: Sequence[Cell]) -> None:
+        """Rows of a study's runs, in its order; those that it no longer asks for go if nothing has come of them."""
+        wanted = {cell.id for cell in cells}
+        with self._alone():
+            rows = self._database.execute("SELECT id, method, task, setting, seed, state, who, heartbeat FROM runs")
+            there: dict[tuple[Any, ...], tuple[str, bool]] = {}
+            for id_, *named, state, who, heartbeat in rows.fetchall():
+                busy = state == "running" and not self._is_gone(who, heartbeat)
+                there[tuple(named)] = id_, state == "finished" or busy
+            for id_, counts in there.values():
+                if id_ not in wanted and not counts:
+                    self._database.execute("DELETE FROM runs WHERE id = ?", (id_,))
+            for place, cell in enumerate(cells):
+                other, counts = there.get((cell.method, cell.task, cell.setting, cell.seed), (cell.id, False))
+                if other != cell.id and counts:
+                    raise StudyError(
+                        f"{self.folder} has {cell.name} with another recipe ({self._difference(cell, other)}); "
+                        "give another --out"
+                    )
+                self._insert(cell, place)
+
+    def _insert(self, cell: Cell, place: int) -> None:
+        self._database.execute(
+            "INSERT INTO runs (id, kind, method, task, setting, seed, place) VALUES (?, ?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (id) DO UPDATE SET place = excluded.place",
+            (cell.id, cell.kind, cell.method, cell.task, cell.setting, cell.seed, place),
+        )
+
+    def _set(self, id_: str, *more: str, **values: Any) -> None:
+        said = ", ".join([*more, *(f"{name} = ?" for name in values)])
+        self._database.execute(f"UPDATE runs SET {said} WHERE id = ?", (*values.values(), id_))
+
+    def _believe_folders(self) -> None:
+        """Rows say what run folders say: finished ones are, others are not; and a lost row is made again."""
+        rows = self._database.execute("SELECT id, state FROM runs").fetchall()
+        states = dict(rows)
+        with self._alone():
+            for path in sorted(self.folder.glob(f"runs/*/{CELL}")):
+                id_, figures = path.parent.name, finished_figures(path.parent)
+                if figures is None or states.get(id_) == "finished":
+                    continue
+                its = json.loads(path.read_text(encoding="utf-8"))
+                self._database.execute(
+                    "INSERT OR IGNORE INTO runs (id, kind, method, task, setting, seed, place) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (id_, *(its[name] for name in ("kind", "method", "task", "setting", "seed")), len(states)),
+                )
+                self._set(id_, state="finished", who=None, error=None, finished=path.stat().st_mtime,
+                          figures=_json(figures))  # fmt: skip
+            for id_, state in rows:
+                if state == "finished" and finished_figures(self.run_folder(id_)) is None:
+                    self._set(id_, state="waiting", figures=None)
+
+    def _is_gone(self, who: str | None, heartbeat: float | None) -> bool:
+        """Whether the process that claimed a run is there no longer."""
+        if who is None or heartbeat is None or time() - heartbeat > STALE:
+            return True
+        host, _, process = who.rpartition(":")
+        if who == self.who or host != socket.gethostname():
+            return False
+        try:
+            os.kill(int(process), 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False
+        return False
+
+    def _difference(self, cell: Cell, other: str) -> str:
+        path = self.run_folder(other) / "recipe.yaml"
+        return cell.recipe.difference(type(cell.recipe).load(path)) if path.is_file() else "its folder is gone"  # type: ignore[arg-type]
+
+    def _result(self, row: dict[str, Any]) -> Result:
+        said = json.loads(row.pop("figures") or "{}")
+        figures = {name: math.nan if value is None else value for name, value in said.items()}
+        return Result(**row, figures=figures, folder=self.run_folder(row["id"]))
+
+
+def finished_figures(folder: Path) -> dict[str, float | None] | None:
+    """The figures of a run that is finished and measured; None of any other."""
+    try:
+        result = json.loads((folder / RESULT).read_text(encoding="utf-8"))
+        measured = json.loads((folder / CELL).read_text(encoding="utf-8"))["figures"]
+    except (OSError, ValueError, KeyError):
+        return None
+    return {**result, **measured}
+
+
+def _json(figures: Mapping[str, float | None]) -> str:
+    return json.dumps(figures)

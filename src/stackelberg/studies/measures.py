@@ -1,0 +1,80 @@
+"""What a study measures of a run once it is trained, beside the figures that every run has.
+
+    probing: {tasks: [cr, mr], draws: 10, pooling: first, data: FOLDER}    probing/cr: mean accuracy of linear heads
+    robustness: {data: FOLDER}                                             robustness/dev/anli-r1, .../anli-all
+    predictions: {data: FOLDER}                                            none: what the GLUE server needs is kept
+
+`data` is the recipe's where it is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stackelberg.errors import one_of
+from stackelberg.studies.errors import StudyError
+
+
+def measure(run: Any, name: str, options: Mapping[str, Any]) -> dict[str, float]:
+    """The figures of one measure.
+
+    Args:
+        run: of language understanding, finished.
+        name: of the measure.
+        options: the study's for it.
+    """
+    one_of("measure", name, MEASURES)
+    if not hasattr(run, "classifier"):
+        raise StudyError(f"{name} is measured of runs of language understanding, and {run.folder} translates")
+    return MEASURES[name](run, **options)
+
+
+def _probing(
+    run: Any,
+    tasks: list[str],
+    draws: int = 10,
+    pooling: Any = "first",
+    max_length: int = 128,
+    data: str | None = None,
+) -> dict[str, float]:
+    from stackelberg.analysis.frozen import FrozenEncoder
+    from stackelberg.analysis.probing import probe, probing_task
+
+    encoder = FrozenEncoder(run.model_folder, pooling=pooling, max_length=max_length)
+    found = {}
+    for name in tasks:
+        task = probing_task(name, _folder(run, data))
+        accuracies = probe(encoder, task, seeds=draws, cache=run.folder / "probing").accuracies
+        found[f"probing/{Path(name).stem}"] = sum(accuracies) / len(accuracies)
+    return found
+
+
+def _robustness(run: Any, data: str | None = None) -> dict[str, float]:
+    from stackelberg.analysis.robustness import measure_robustness, trials
+
+    its = measure_robustness(run.classifier, trials(run.task, _folder(run, data)), precision=run.recipe.precision)
+    found = {f"robustness/{each.split}/{_slug(each.title)}": each.accuracy.value for each in its.adversarial}
+    return found | {f"robustness/{_slug(each.title)}": each.every.value for each in its.attacked}
+
+
+def _predictions(run: Any, data: str | None = None) -> dict[str, float]:
+    from stackelberg.nlu.submission import FILES
+
+    for file in FILES.values():
+        if file.task == run.recipe.task:
+            run.probabilities(file.split)
+    return {}
+
+
+def _folder(run: Any, data: str | None) -> Path | None:
+    chosen = data or run.recipe.data
+    return None if chosen is None else Path(chosen)
+
+
+def _slug(title: str) -> str:
+    return title.lower().replace(" ", "-")
+
+
+MEASURES = {"probing": _probing, "robustness": _robustness, "predictions": _predictions}

@@ -1,0 +1,140 @@
+"""The smallest size of a study: a tiny model and made-up rows, which show that everything runs and nothing else."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from stackelberg.errors import needs
+from stackelberg.nlu.catalogue import ANLI_ROUNDS, find_task
+from stackelberg.nlu.submission import FILES
+from stackelberg.nlu.task import NluTask
+from stackelberg.nmt.recipe_file import is_translation
+from stackelberg.storage import whole_folder, write_whole
+
+ROWS = {"train": 96, "dev": 48}
+POSITIONS = 48
+WIDTH = 32
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+MOODS = (("dull", "poor", "awful", "grey"), ("fine", "good", "lovely", "bright"), ("odd", "long", "plain", "short"))
+FILLERS = ("a", "film", "the", "plot", "was", "and", "very", "not", "it", "of")
+WRONG = 0.1  # share of labels, so that no score is perfect
+
+
+def shrink(values: dict[str, Any], folder: Path) -> None:
+    """Give every task of understanding in a study a tiny model and tiny data, where it has not its own."""
+    for name, fields in values["tasks"].items():
+        if is_translation(fields.get("recipe", name)) or "source" in fields:
+            continue
+        given = {**values["recipe"], **fields}
+        if "model" not in given:
+            fields["model"] = str(tiny_model(folder / "model"))
+        if not {"data", "train"} & set(given):
+            fields.update(tiny_task(folder, fields.get("task", name)))
+    probing = values["measures"].get("probing")
+    if probing is not None:
+        probing["tasks"] = [tiny_file(folder, name) for name in probing["tasks"]]
+
+
+def tiny_model(folder: Path) -> Path:
+    """BERT with one narrow layer and random weights, and a tokenizer of the words that the rows are made of."""
+    if folder.is_dir():
+        return folder
+    with needs("transformers", extra="nlu"):
+        import torch
+        from tokenizers import Tokenizer
+        from tokenizers.models import WordLevel
+        from tokenizers.pre_tokenizers import Whitespace
+        from tokenizers.processors import TemplateProcessing
+        from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    from stackelberg.nmt.hush import hushed
+
+    words = [*SPECIAL, *FILLERS, *(word for mood in MOODS for word in mood)]
+    rule = Tokenizer(WordLevel({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
+    rule.pre_tokenizer = Whitespace()
+    rule.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=rule,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+        model_max_length=POSITIONS,
+    )
+    config = BertConfig(
+        vocab_size=len(words),
+        hidden_size=WIDTH,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=WIDTH,
+        max_position_embeddings=POSITIONS,
+    )
+    with whole_folder(folder) as unfinished, torch.random.fork_rng(devices=[]), hushed():
+        torch.manual_seed(0)
+        BertModel(config).save_pretrained(unfinished)
+        tokenizer.save_pretrained(unfinished)
+    return folder
+
+
+def tiny_task(folder: Path, name: str) -> dict[str, str]:
+    """Fields of a recipe that say where made-up rows of a task are: as many to train on and judge by as `ROWS` says.
+
+    Its test split, if the GLUE server has it, is as long as the server wants it. ANLI's rounds are there too.
+    """
+    task = find_task(name)
+    home = folder / task.name
+    wanted = {**ROWS, **{file.split: file.rows for file in FILES.values() if file.task == task.name}}
+    wanted = {split: rows for split, rows in wanted.items() if split in (*ROWS, "test")}
+    for split, rows in wanted.items():
+        _write(home / f"{split}.jsonl", task, rows, split)
+    found = {split: str((home / f"{split}.jsonl").resolve()) for split in wanted}
+    if task.name == "anli":
+        for round_ in ANLI_ROUNDS:
+            for split in ("train", "dev", "test"):
+                its = find_task(f"anli-{round_}")
+                _write(folder / "ANLI" / round_.upper() / f"{split}.jsonl", its, ROWS["dev"], f"{round_} {split}")
+        found["data"] = str(folder)
+    return found
+
+
+def tiny_file(folder: Path, name: str) -> str:
+    """A file of rows for a probing task."""
+    path = folder / "probing" / f"{Path(name).stem}.tsv"
+    if not path.is_file():
+        draw = random.Random(name)
+        rows = [(draw.randrange(2)) for _ in range(ROWS["train"])]
+        write_whole(path, "text\tlabel\n" + "".join(f"{_text(draw, mood)}\t{('no', 'yes')[mood]}\n" for mood in rows))
+    return str(path.resolve())
+
+
+def _write(path: Path, task: NluTask, rows: int, said: str) -> None:
+    """Rows of JSON: a text's mood is its class, or its score."""
+    if path.is_file():
+        return
+    draw = random.Random(f"{task.name} {said}")
+    columns, lines = task.columns, []
+    for number in range(rows):
+        classes: Sequence[str] = task.labels or MOODS[:2]  # type: ignore[assignment]
+        mood = number % len(classes)
+        shown = draw.randrange(len(classes)) if draw.random() < WRONG else mood
+        row: dict[str, Any] = {columns.text: _text(draw, shown)}
+        if columns.pair is not None:
+            row[columns.pair] = _text(draw, shown)
+        if columns.label is not None and said != "test":
+            low, high = task.bounds or (0.0, 1.0)
+            row[columns.label] = task.labels[mood] if task.labels else low + (high - low) * (mood + draw.random()) / 2
+        lines.append(json.dumps(row) + "\n")
+    write_whole(path, "".join(lines))
+
+
+def _text(draw: random.Random, mood: int) -> str:
+    words = [draw.choice(FILLERS) for _ in range(draw.randrange(3, 8))]
+    words.insert(draw.randrange(len(words)), draw.choice(MOODS[mood]))
+    return " ".join(words)
