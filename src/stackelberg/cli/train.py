@@ -63,10 +63,11 @@ def train(
     A run that was interrupted goes on when the same command is given again; one that is finished is not made twice.
     """
     from ..nlu.recipe import Recipe
-    from ..nlu.run import Run, resuming
+    from ..nlu.run import Run
     from ..nmt.recipe import TranslationRecipe
     from ..nmt.recipe_file import is_translation
     from ..nmt.run import TranslationRun
+    from ..runs.folder import RECIPE, resuming
     from ._translation import result as result_of_translation
 
     source, overrides = _sorted(what or [])
@@ -103,7 +104,7 @@ def train(
         run = (TranslationRun if translates else Run).train(recipe, folder, **how)
     except KeyboardInterrupt as error:
         flags = " --no-tensorboard" * (not tensorboard) + " --keep-checkpoints" * keep_checkpoints
-        begun = (folder / "recipe.yaml").is_file()
+        begun = (folder / RECIPE).is_file()
         goes_on = f"go on with: {resuming(folder)}{flags}" if begun else "nothing was trained yet; give it again"
         typer.echo(f"interrupted; {goes_on}", err=True)
         raise typer.Exit(INTERRUPTED) from error

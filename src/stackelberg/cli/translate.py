@@ -72,8 +72,9 @@ def translate(
 
 def _usual(folder: Path) -> Any:
     """The search that a run's recipe wants."""
-    from ..nmt.run import RESULT, TranslationRun
+    from ..nmt.run import TranslationRun
     from ..nmt.search import Search
+    from ..runs.folder import RESULT
 
     return TranslationRun.open(folder).search if (folder / RESULT).is_file() else Search()
 
@@ -98,7 +99,8 @@ def _translator(folder: Path, backend: str, precision: str | None, threads: int 
 
 def model_folder(folder: Path) -> Path:
     """The model in a run's folder, or the folder itself."""
-    from ..nmt.run import RECIPE, TranslationRun
+    from ..nmt.run import TranslationRun
+    from ..runs.folder import RECIPE
 
     return TranslationRun.open(folder).model_folder if (folder / RECIPE).is_file() else folder
 

@@ -9,26 +9,21 @@ tensorboard/      the same, to look at          checkpoints/      while it is no
 from __future__ import annotations
 
 import json
-import math
-import os
-import shlex
 import shutil
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from stackelberg.decoding import listing
-from stackelberg.errors import DataError, RunError, StackelbergError
+from stackelberg.errors import DataError
 from stackelberg.extras import need
 from stackelberg.nlu.labels import named_outputs
 from stackelberg.nlu.predictions import Answers, Floats, as_tsv, read_tsv
 from stackelberg.nlu.recipe import Recipe
 from stackelberg.nlu.recipe_data import known_task, read_data
 from stackelberg.nlu.task import NluTask
-from stackelberg.runs.records import finite, read_records
-from stackelberg.storage import sweep_unfinished, write_whole
+from stackelberg.runs.folder import RECIPE, begin, cost, figures_of, finish, is_finished, logged, make, read_json
+from stackelberg.storage import write_whole
 
 if TYPE_CHECKING:
     from stackelberg.nlu.classifier import Classifier
@@ -36,8 +31,6 @@ if TYPE_CHECKING:
     from stackelberg.nlu.examples import Examples, TaskData
     from stackelberg.nlu.training import Trained
     from stackelberg.runs.progress import Display
-
-RECIPE, RESULT, VERSIONS = "recipe.yaml", "result.json", "versions.json"
 
 
 class Run:
@@ -80,7 +73,7 @@ class Run:
         from stackelberg.runs.progress import display, warnings_to
 
         folder = Path(folder)
-        if _is_finished(folder, recipe):
+        if is_finished(folder, recipe):
             return cls.open(folder)
         for module in ("accelerate", "numpy", "scipy", "sklearn", "transformers", "yaml"):
             need(module)
@@ -92,12 +85,7 @@ class Run:
     def open(cls, folder: Path | str) -> Run:
         """A finished run."""
         folder = Path(folder)
-        if not (folder / RECIPE).is_file():
-            raise RunError(f"{folder} is no run: it has no {RECIPE}; {listing(folder)}")
-        if not (folder / RESULT).is_file():
-            raise RunError(f"{folder} is not finished: it has no {RESULT}; finish it with: {resuming(folder)}")
-        said: dict[str, float | None] = json.loads((folder / RESULT).read_text(encoding="utf-8"))
-        figures = {name: math.nan if value is None else value for name, value in said.items()}
+        figures = figures_of(folder)
         return cls(folder, Recipe.load(folder / RECIPE), figures)
 
     @property
@@ -108,7 +96,7 @@ class Run:
     @cached_property
     def task(self) -> NluTask:
         """What the model was trained for."""
-        config = json.loads((self.model_folder / "config.json").read_text(encoding="utf-8"))
+        config = read_json(self.model_folder / "config.json")
         return replace(known_task(self.recipe, named_outputs(_Labels(config))), evaluation=self.judged_by)
 
     @property
@@ -184,13 +172,8 @@ class Run:
         if recipe.form == "paper" and recipe.gaps:
             shows.say(f"warning: the paper does not say {'; '.join(recipe.gaps)}")
         shows.say(f"{recipe.method} on {recipe.model}, into {folder}")
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunError(f"{folder} cannot be made ({error.strerror}); give another --out") from error
-        sweep_unfinished(folder)
-        write_whole(folder / RECIPE, recipe.to_yaml())
-        write_whole(folder / VERSIONS, json.dumps(provenance(), indent=2) + "\n")
+        make(folder)
+        begin(folder, recipe, provenance())
         trained = fit(recipe, classifier, data, encoded, folder, args=args, shows=shows, tensorboard=tensorboard)
         del classifier
         run = cls._finish(recipe, folder, data, encoded, trained)
@@ -207,9 +190,6 @@ class Run:
         cls, recipe: Recipe, folder: Path, data: TaskData, encoded: dict[str, Encoded], trained: Trained
     ) -> Run:
         """From the best model to the figures, each file whole, the result last."""
-        import torch
-
-        from stackelberg.adapters.card import described, mark
         from stackelberg.nlu.judging import answers, figures
         from stackelberg.nlu.run_card import card
         from stackelberg.nlu.training import make_game
@@ -224,28 +204,15 @@ class Run:
             found[split] = answers(data.task, outputs, split)
             write_whole(folder / "predictions" / f"{split}.tsv", as_tsv(data.task, found[split], data[split]))
         write_whole(folder / "predictions" / "judged_by.json", json.dumps(data.task.evaluation) + "\n")
-        logged = [record for record in read_records(folder) if "seconds" in record]
         result: dict[str, float] = {
             **figures(data.task, found, data),
             "steps": trained.steps,
             "best_step": trained.best_step,
-            "seconds": logged[-1]["seconds"],
-            "seconds_per_step": median(record["seconds_per_step"] for record in logged),
+            "seconds": logged(folder)[-1]["seconds"],
+            **cost(folder),
         }
-        if torch.cuda.is_available():
-            result["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
-        game = make_game(recipe)
-        last = {name.removeprefix("game/"): value for name, value in logged[-1].items() if name.startswith("game/")}
-        write_whole(model / "README.md", card(recipe, data, result))
-        mark(model / "README.md", game, last)
-        write_whole(model / "stackelberg.json", described(game))
-        write_whole(folder / RESULT, json.dumps(finite(result), indent=2) + "\n")
+        finish(folder, make_game(recipe), card(recipe, data, result), result)
         return cls(folder, recipe, result)
-
-
-def resuming(folder: Path) -> str:
-    """The command that goes on with a run."""
-    return shlex.join(["stackelberg", "train", str(folder / RECIPE), "--out", str(folder)])
 
 
 class _Labels:
@@ -253,28 +220,6 @@ class _Labels:
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.id2label = config["id2label"]
-
-
-def _is_finished(folder: Path, recipe: Recipe) -> bool:
-    """Whether there is nothing left to do; refuses a folder that is not this run's."""
-    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise RunError(f"{there} is a file where a run's folder is needed; give another --out")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise RunError(f"{there} cannot be written to; give another --out")
-    if not folder.exists() or not any(folder.iterdir()):
-        return False
-    if not (folder / RECIPE).is_file():
-        raise RunError(f"{folder} is not empty and holds no run; give another --out ({listing(folder)})")
-    try:
-        its = Recipe.load(folder / RECIPE)
-    except StackelbergError as error:
-        raise RunError(f"{folder} holds a run whose recipe cannot be read: {error}") from error
-    if its.key() != recipe.key():
-        raise RunError(
-            f"{folder} holds a run of another recipe ({recipe.difference(its)}); give another --out, or remove it"
-        )
-    return (folder / RESULT).is_file()
 
 
 def _loaded(recipe: Recipe, task: NluTask, folder: Path) -> Classifier:

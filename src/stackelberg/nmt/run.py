@@ -9,8 +9,6 @@ tensorboard/      the same, to look at          checkpoints/      while it is no
 from __future__ import annotations
 
 import json
-import math
-import shlex
 import shutil
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -20,10 +18,10 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from stackelberg.decoding import listing
-from stackelberg.errors import RunError, SettingError, StackelbergError, needs
+from stackelberg.errors import RunError, SettingError, needs
 from stackelberg.nmt.recipe import TranslationRecipe
-from stackelberg.runs.records import finite, read_records
-from stackelberg.storage import sweep_unfinished, whole_folder, write_whole
+from stackelberg.runs.folder import RECIPE, begin, cost, figures_of, finish, is_finished, logged, make
+from stackelberg.storage import whole_folder, write_whole
 
 if TYPE_CHECKING:
     from stackelberg.nmt.evaluation import Sentences
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
     from stackelberg.nmt.training import Trained
     from stackelberg.runs.progress import Display
 
-RECIPE, RESULT, VERSIONS, SCORES = "recipe.yaml", "result.json", "versions.json", "scores.json"
+SCORES = "scores.json"
 MAIN = {"tokenized": "tokenized_bleu", "sacrebleu": "sacrebleu"}  # a recipe's `score`, as figures name it
 
 
@@ -80,7 +78,8 @@ class TranslationRun:
 
         folder = Path(folder)
         with processes() as joined:
-            if joined.agree(_is_finished(folder, recipe) if joined.first else None):
+            before = () if recipe.synthetic is None else ("corpus",)  # of a run that was killed before it began
+            if joined.agree(is_finished(folder, recipe, before=before) if joined.first else None):
                 return cls.open(folder)
             _check_machine(recipe)
             shows = display(quiet=quiet or not joined.first)
@@ -91,12 +90,7 @@ class TranslationRun:
     def open(cls, folder: Path | str) -> TranslationRun:
         """A finished run."""
         folder = Path(folder)
-        if not (folder / RECIPE).is_file():
-            raise RunError(f"{folder} is no run: it has no {RECIPE}; {listing(folder)}")
-        if not (folder / RESULT).is_file():
-            raise RunError(f"{folder} is not finished: it has no {RESULT}; finish it with: {resuming(folder)}")
-        said: dict[str, float | None] = json.loads((folder / RESULT).read_text(encoding="utf-8"))
-        figures = {name: math.nan if value is None else value for name, value in said.items()}
+        figures = figures_of(folder)
         return cls(folder, TranslationRecipe.load(folder / RECIPE), figures)
 
     @property
@@ -157,13 +151,11 @@ class TranslationRun:
         if recipe.form == "paper" and recipe.gaps:
             shows.say(f"warning: the paper does not say {'; '.join(recipe.gaps)}")
         if joined.first:
-            folder.mkdir(parents=True, exist_ok=True)
-            sweep_unfinished(folder)
+            make(folder)
             if recipe.synthetic is not None:
                 invent(recipe, folder)
             corpora(recipe, folder)  # all of them are there, before anything long
-            write_whole(folder / RECIPE, recipe.to_yaml())
-            write_whole(folder / VERSIONS, json.dumps(_versions(provenance()), indent=2) + "\n")
+            begin(folder, recipe, provenance("sacrebleu", "sacremoses", "ctranslate2"))
         caches = Path(recipe.cache) if recipe.cache is not None else home()
         if not joined.first:
             joined.wait()
@@ -220,9 +212,6 @@ class TranslationRun:
         shows: Display,
     ) -> None:
         """From the trained model to the figures, each file whole, the result last."""
-        import torch
-
-        from stackelberg.adapters.card import described, mark
         from stackelberg.nmt.generating import Generating
         from stackelberg.nmt.hush import hushed
         from stackelberg.nmt.run_card import card
@@ -244,7 +233,6 @@ class TranslationRun:
             scores[split] = these.figures(found)
         said = {split: {name: asdict(each) for name, each in found.items()} for split, found in scores.items()}
         write_whole(folder / "translations" / SCORES, json.dumps(said, indent=2) + "\n")
-        logged = [record for record in read_records(folder) if "seconds" in record]
         result: dict[str, float] = {
             f"{split}/{name}": each.value for split, found in scores.items() for name, each in found.items()
         }
@@ -254,43 +242,10 @@ class TranslationRun:
             "best_step": trained.best_step,
             "averaged": trained.averaged,
             "seconds": trained.seconds,
-            "seconds_per_step": median(record["seconds_per_step"] for record in logged),
-            "tokens_per_second": median(record["tokens_per_second"] for record in logged),
+            **cost(folder),
+            "tokens_per_second": median(record["tokens_per_second"] for record in logged(folder)),
         }
-        if torch.cuda.is_available():
-            result["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
-        game = make_game(recipe, model)
-        last = {name.removeprefix("game/"): value for name, value in logged[-1].items() if name.startswith("game/")}
-        write_whole(folder / "model" / "README.md", card(recipe, scores, result))
-        mark(folder / "model" / "README.md", game, last)
-        write_whole(folder / "model" / "stackelberg.json", described(game))
-        write_whole(folder / RESULT, json.dumps(finite(result), indent=2) + "\n")
-
-
-def resuming(folder: Path) -> str:
-    """The command that goes on with a run."""
-    return shlex.join(["stackelberg", "train", str(folder / RECIPE), "--out", str(folder)])
-
-
-def _is_finished(folder: Path, recipe: TranslationRecipe) -> bool:
-    """Whether there is nothing left to do; refuses a folder that is not this run's."""
-    if folder.exists() and not folder.is_dir():
-        raise RunError(f"{folder} is a file where a run's folder is needed; give another --out")
-    if not folder.exists() or not any(folder.iterdir()):
-        return False
-    if not (folder / RECIPE).is_file():
-        if {path.name for path in folder.iterdir()} <= {"corpus"} and recipe.synthetic is not None:
-            return False  # killed before it began
-        raise RunError(f"{folder} is not empty and holds no run; give another --out ({listing(folder)})")
-    try:
-        there = TranslationRecipe.load(folder / RECIPE)
-    except StackelbergError as error:
-        raise RunError(f"{folder} holds a run whose recipe cannot be read: {error}") from error
-    if there.key() != recipe.key():
-        raise RunError(
-            f"{folder} holds a run of another recipe ({recipe.difference(there)}); give another --out, or remove it"
-        )
-    return (folder / RESULT).is_file()
+        finish(folder, make_game(recipe, model), card(recipe, scores, result), result)
 
 
 def _check_machine(recipe: TranslationRecipe) -> None:
@@ -310,17 +265,6 @@ def _check_positions(recipe: TranslationRecipe, model: Any) -> None:
     most = positions(model)
     if most is not None and recipe.max_length > most:
         raise SettingError(f"max_length={recipe.max_length}, but {recipe.model} has {most} positions; lower max_length")
-
-
-def _versions(found: dict[str, Any]) -> dict[str, Any]:
-    from importlib.metadata import PackageNotFoundError, version
-
-    for package in ("sacrebleu", "sacremoses", "ctranslate2"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
 
 
 def _write_lines(path: Path, lines: Iterable[str]) -> None:

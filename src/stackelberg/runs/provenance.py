@@ -12,10 +12,10 @@ import torch
 PACKAGES = ("stackelberg", "torch", "transformers", "accelerate", "tokenizers", "numpy", "scipy", "scikit-learn")
 
 
-def provenance() -> dict[str, Any]:
-    """For versions.json."""
+def provenance(*packages: str) -> dict[str, Any]:
+    """For versions.json: what every run is made with, and `packages` of this one."""
     versions = {}
-    for package in PACKAGES:
+    for package in (*PACKAGES, *packages):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:
