@@ -260,8 +260,9 @@ def test_a_missing_package_names_the_command(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MissingPackageError, match=r"pip install 'stackelberg\[hf\]'"):
         load("rte")
-    with pytest.raises(ModuleNotFoundError, match="no_such_thing"):
-        need("no_such_thing")
+    with pytest.raises(MissingPackageError, match=r"needs matplotlib, .* pip install 'stackelberg\[report\]'"):
+        monkeypatch.setitem(sys.modules, "matplotlib", None)
+        need("matplotlib.figure")
 
 
 def test_a_table_names_its_columns(tmp_path: Path) -> None:

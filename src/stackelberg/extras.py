@@ -1,11 +1,11 @@
-"""Optional packages, imported where they are used; a missing one is a sentence with the command that installs it."""
+"""Optional packages, imported where they are used."""
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
 
-from stackelberg.errors import MissingPackageError
+from stackelberg.errors import needs
 
 EXTRAS = {
     "accelerate": "nlu",
@@ -14,7 +14,6 @@ EXTRAS = {
     "numpy": "nlu",
     "scipy": "nlu",
     "sklearn": "nlu",
-    "torchmetrics": "nlu",
     "transformers": "hf",
     "yaml": "nlu",
 }
@@ -23,18 +22,5 @@ EXTRAS = {
 def need(module: str) -> Any:
     """The module of that (dotted) name, or an error that says how to install the package it is in."""
     package = module.partition(".")[0]
-    try:
-        importlib.import_module(package)
-    except ModuleNotFoundError as error:
-        if error.name != package or package not in EXTRAS:  # a fault inside a package that is installed
-            raise
-        raise missing(package) from error
-    return importlib.import_module(module)
-
-
-def missing(package: str) -> MissingPackageError:
-    """The error for a package that is not installed."""
-    return MissingPackageError(
-        f"{package} is not installed, and this needs it; run: pip install 'stackelberg[{EXTRAS[package]}]'",
-        name=package,
-    )
+    with needs(package, extra=EXTRAS[package]):
+        return importlib.import_module(module)

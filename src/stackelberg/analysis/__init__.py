@@ -1,8 +1,8 @@
 """What a trained model is worth: calibration, and figures of it."""
 
-from stackelberg.extras import EXTRAS, missing
+from stackelberg.errors import needs
 
-try:
+with needs("numpy", extra="nlu"):
     from stackelberg.analysis.errors import AnalysisError
     from stackelberg.analysis.reliability_diagram import reliability_figure, save_figure
     from stackelberg.analysis.temperature import Temperature, fit_temperature, halves
@@ -17,10 +17,6 @@ try:
         probabilities_of,
         reliability,
     )
-except ModuleNotFoundError as error:
-    if error.name not in EXTRAS:
-        raise
-    raise missing(error.name) from error
 
 __all__ = [
     "AnalysisError",

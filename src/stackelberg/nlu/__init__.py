@@ -1,6 +1,8 @@
 """Language understanding: tasks and their data, metrics as papers report them, submission files."""
 
-try:
+from stackelberg.errors import needs
+
+with needs("numpy", extra="nlu"):
     from stackelberg.errors import DataError, MissingPackageError, SubmissionError
     from stackelberg.nlu.catalogue import TASKS, find_task
     from stackelberg.nlu.encoding import Encoded, encode
@@ -13,12 +15,6 @@ try:
     from stackelberg.nlu.submission import Submission, check_submission, submission_problems, write_submission
     from stackelberg.nlu.summary import Summary, render, summarize
     from stackelberg.nlu.task import Columns, NluTask
-except ModuleNotFoundError as error:
-    from stackelberg.extras import EXTRAS, missing
-
-    if error.name not in EXTRAS:
-        raise
-    raise missing(error.name) from error
 
 __all__ = [
     "METRICS",
