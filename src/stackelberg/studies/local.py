@@ -20,7 +20,16 @@ from stackelberg.studies.cell import Cell
 from stackelberg.studies.crew import Ended
 from stackelberg.studies.store import Store
 
-PRELOADED = ["stackelberg.studies.worker", "stackelberg.nlu.training", "stackelberg.nmt.training"]
+PRELOADED = [  # what runs import, once for all of them; what is not installed is passed over
+    "stackelberg.studies.worker",
+    "stackelberg.nlu.run",
+    "stackelberg.nlu.training",
+    "stackelberg.nlu.judging",
+    "stackelberg.nmt.run",
+    "stackelberg.nmt.training",
+    "scipy.stats",
+    "sklearn.metrics",
+]
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 

@@ -11,7 +11,7 @@ A file has these names, all but `methods` and `tasks` optional:
     seeds: 3                               # how many, or which
     recipe: {epochs: 3}                    # fields of every recipe
     baseline: plain                        # that differences are taken from; `plain`, or the first method
-    metric: score                          # of the table; a task's score, or a corpus's BLEU
+    metrics: [score]                       # the table's columns for a task; left out, its score, or a corpus's BLEU
     measures: {probing: {tasks: [cr]}}     # what is measured of a run when it is trained; see `measures`
     shows: [{what: table, mirrors: 'tb:glue-results'}]
     cpus: 1                                # that a run computes with: other numbers of threads give other digits
@@ -54,7 +54,7 @@ class Show:
             validation loss by step; `reliability`: confidence against accuracy, a panel a method; `violins`: of the
             probing accuracies; `grid`: every setting, the best first; `cost`: seconds and memory of a step;
             `submission`: files for the GLUE server.
-        metric: a name among a run's figures; the study's when None.
+        metric: a name among a run's figures; the study's first when None.
         mirrors: the label of the paper's table or figure in its source, such as `tb:anli` or `fig:steps`.
         along: what the settings vary, as an axis has it.
         title: above it.
@@ -80,7 +80,7 @@ class Study:
     seeds: tuple[int, ...] = (0, 1, 2)
     recipe: Mapping[str, Any] = field(default_factory=dict)
     baseline: str | None = None
-    metric: str | None = None
+    metrics: tuple[str, ...] = ()
     measures: Mapping[str, Any] = field(default_factory=dict)
     shows: tuple[Show, ...] = (Show("table"),)
     cpus: int = 1

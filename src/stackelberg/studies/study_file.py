@@ -54,9 +54,9 @@ def written(study: Study) -> str:
     """A study as YAML, everything said."""
     values = {f.name: getattr(study, f.name) for f in fields(study)}
     values["seeds"] = list(study.seeds)
-    values["remarks"] = list(study.remarks)
+    values["remarks"], values["metrics"] = list(study.remarks), list(study.metrics)
     values["shows"] = [{name: value for name, value in asdict(show).items() if value} for show in study.shows]
-    said = {name: value for name, value in values.items() if value is not None and value != {}}
+    said = {name: value for name, value in values.items() if value not in (None, {}, [])}
     return str(need("yaml").safe_dump(_plain(said), sort_keys=False, allow_unicode=True))
 
 
@@ -86,10 +86,11 @@ def _spelled(values: Values, where: str) -> Values:
     values["measures"] = dict(_mapping(values.get("measures") or {}, f"{where}: measures"))
     values["seeds"] = _seeds(values.get("seeds", 3))
     values["shows"] = _shows(values.get("shows") or [{"what": "table"}], where)
-    remarks = values.get("remarks") or ()
-    if isinstance(remarks, str) or not isinstance(remarks, Sequence):
-        raise StudyError(f"{where}: remarks={remarks!r} should be a list of sentences")
-    values["remarks"] = tuple(map(str, remarks))
+    for name in ("remarks", "metrics"):
+        its = values.get(name) or ()
+        if isinstance(its, str) or not isinstance(its, Sequence):
+            raise StudyError(f"{where}: {name}={its!r} should be a list")
+        values[name] = tuple(map(str, its))
     return values
 
 
@@ -123,6 +124,8 @@ def _change_study(values: Values, name: str, value: Any) -> None:
             values.pop("baseline", None)
     elif name == "seeds":
         values[name] = _seeds(value)
+    elif name == "metrics":
+        values[name] = tuple(value.split(",") if isinstance(value, str) else value)
     elif name in ("shows", "remarks", "measures", "recipe"):
         raise StudyError(f"{name}={value!r}: write {name} into a file of your own")
     else:

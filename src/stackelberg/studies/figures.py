@@ -1,0 +1,48 @@
+"""Figures of runs: which one a table shows, and how it is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from stackelberg.nmt.run import MAIN
+
+if TYPE_CHECKING:
+    from stackelberg.studies.cell import Cell
+    from stackelberg.studies.study import Study
+
+AS_THEY_ARE = ("seconds", "seconds_per_step", "tokens_per_second", "peak_gib", "nll", "brier", "mse", "steps", "best_step")
+LOWER_IS_BETTER = ("ece", "ece_width", "mce", "nll", "brier", "mse", "seconds", "seconds_per_step", "peak_gib", "dev/loss")
+UNITS = {"seconds_per_step": "s a step", "peak_gib": "GiB", "seconds": "s", "tokens_per_second": "tokens a second"}
+
+
+def metrics_of(study: Study, cell: Cell) -> tuple[str, ...]:
+    """The figures that a study's table has of a run's task: its score, or BLEU on its test set."""
+    if study.metrics:
+        return study.metrics
+    if cell.kind == "nlu":
+        return ("score",)
+    split = "test" if cell.recipe.test else "dev"
+    return (f"{split}/{MAIN[cell.recipe.score]}",)  # type: ignore[union-attr]
+
+
+def scale(kind: str, metric: str) -> float:
+    """What a figure is multiplied by to be printed: fractions by 100; BLEU is so already."""
+    return 1.0 if kind == "nmt" or metric in AS_THEY_ARE else 100.0
+
+
+def digits(metric: str) -> int:
+    """Behind the point."""
+    return 3 if metric in AS_THEY_ARE else 1
+
+
+def title_of(task: str, metric: str, alone: bool) -> str:
+    """A column's: its task, and its metric where a task has several."""
+    name = task.rpartition("/")[2]
+    shown = UNITS.get(metric, metric.removeprefix("robustness/").removeprefix("probing/"))
+    return name if alone else f"{name}, {shown}"
+
+
+def figure(figures: Mapping[str, float], metric: str) -> float | None:
+    """One of a run's figures."""
+    return figures.get(metric)
