@@ -23,4 +23,5 @@ def need(module: str) -> Any:
     """The module of that (dotted) name, or an error that says how to install the package it is in."""
     package = module.partition(".")[0]
     with needs(package, extra=EXTRAS[package]):
+        importlib.import_module(package)
         return importlib.import_module(module)
