@@ -7,10 +7,38 @@ import sys
 from ..errors import StackelbergError, needs
 
 with needs("typer", extra="cli"):
-    from . import calibrate, compare, doctor, evaluate, export, predict, probe, robustness, submit, train, translate
+    from . import (
+        calibrate,
+        compare,
+        doctor,
+        evaluate,
+        export,
+        predict,
+        probe,
+        robustness,
+        study,
+        submit,
+        train,
+        translate,
+        watch,
+    )
     from .app import app
 
-COMMANDS = (calibrate, compare, doctor, evaluate, export, predict, probe, robustness, submit, train, translate)
+COMMANDS = (
+    calibrate,
+    compare,
+    doctor,
+    evaluate,
+    export,
+    predict,
+    probe,
+    robustness,
+    study,
+    submit,
+    train,
+    translate,
+    watch,
+)
 
 __all__ = ["COMMANDS", "app", "main"]
 

@@ -7,7 +7,9 @@ all but its weights and checkpoints is sent back.
 
 from __future__ import annotations
 
+import importlib
 import io
+import logging
 import os
 import tempfile
 import time
@@ -52,12 +54,11 @@ class RayCrew:
     ) -> None:
         """Join the cluster."""
         with needs("ray", extra="cluster"):
-            import ray
-
-        self._ray: Any = ray
+            ray: Any = importlib.import_module("ray")
+        self._ray = ray
         if not ray.is_initialized():
             try:
-                ray.init(address=address, log_to_driver=False, logging_level="warning")
+                ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
             except (ConnectionError, ValueError, RuntimeError) as error:
                 raise StudyError(
                     f"no Ray cluster at {address!r} ({str(error).partition(chr(10))[0]}); start one with 'ray start "

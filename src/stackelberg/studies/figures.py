@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from stackelberg.nmt.run import MAIN
@@ -11,8 +10,10 @@ if TYPE_CHECKING:
     from stackelberg.studies.cell import Cell
     from stackelberg.studies.study import Study
 
-AS_THEY_ARE = ("seconds", "seconds_per_step", "tokens_per_second", "peak_gib", "nll", "brier", "mse", "steps", "best_step")
-LOWER_IS_BETTER = ("ece", "ece_width", "mce", "nll", "brier", "mse", "seconds", "seconds_per_step", "peak_gib", "dev/loss")
+COSTS = ("seconds", "seconds_per_step", "peak_gib")
+LOSSES = ("nll", "brier", "mse", "dev/loss")
+AS_THEY_ARE = (*COSTS, *LOSSES, "tokens_per_second", "steps", "best_step")
+LOWER_IS_BETTER = (*COSTS, *LOSSES, "ece", "ece_width", "mce")
 UNITS = {"seconds_per_step": "s a step", "peak_gib": "GiB", "seconds": "s", "tokens_per_second": "tokens a second"}
 
 
@@ -41,8 +42,3 @@ def title_of(task: str, metric: str, alone: bool) -> str:
     name = task.rpartition("/")[2]
     shown = UNITS.get(metric, metric.removeprefix("robustness/").removeprefix("probing/"))
     return name if alone else f"{name}, {shown}"
-
-
-def figure(figures: Mapping[str, float], metric: str) -> float | None:
-    """One of a run's figures."""
-    return figures.get(metric)

@@ -182,3 +182,18 @@ def _threads(count: int) -> Any:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def visible_gpus() -> tuple[str, ...]:
+    """The GPUs that processes may be given, as CUDA_VISIBLE_DEVICES has them."""
+    said = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if said is not None:
+        return tuple(each.strip() for each in said.split(",") if each.strip())
+    import torch
+
+    return tuple(map(str, range(torch.cuda.device_count())))
+
+
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,4 +77,8 @@ def _slug(title: str) -> str:
     return title.lower().replace(" ", "-")
 
 
-MEASURES = {"probing": _probing, "robustness": _robustness, "predictions": _predictions}
+MEASURES: dict[str, Callable[..., dict[str, float]]] = {
+    "probing": _probing,
+    "robustness": _robustness,
+    "predictions": _predictions,
+}

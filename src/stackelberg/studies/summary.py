@@ -126,12 +126,14 @@ def summarize(study: Study, store: Store, *, level: float = LEVEL) -> Summary:
     cells = study.cells()
     found = {each.id: each for each in store.results()}
     results = tuple(found[cell.id] for cell in cells if cell.id in found)
-    columns = tuple(dict.fromkeys(Column(cell.task, cell.kind, its) for cell in cells for its in metrics_of(study, cell)))
+    wanted = [Column(cell.task, cell.kind, metric) for cell in cells for metric in metrics_of(study, cell)]
+    columns = tuple(dict.fromkeys(wanted))
     scores = _Scores(cells, results)
     baseline = study.baseline or ("plain" if "plain" in study.methods else next(iter(study.methods)))
     lines = tuple(scores.line(method, setting, columns) for setting, method in scores.names)
     pairs, remarks = _pairs(scores, columns, baseline, store, level)
-    return Summary(study, columns, lines, pairs, baseline, level, results, (*_failures(results), *remarks, *study.remarks))
+    said = (*_failures(results), *remarks, *study.remarks)
+    return Summary(study, columns, lines, pairs, baseline, level, results, said)
 
 
 class _Scores:

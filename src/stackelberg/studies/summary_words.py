@@ -1,0 +1,147 @@
+"""A study's summary in tables and in plain words. Scores are printed times 100, their differences in points."""
+
+from __future__ import annotations
+
+from stackelberg.analysis.statistics import Interval, Spread
+from stackelberg.studies.figures import AS_THEY_ARE, LOWER_IS_BETTER, digits, scale, title_of
+from stackelberg.studies.summary import Against, Column, Line, Summary
+
+Table = tuple[list[str], list[list[str]]]  # header, rows
+NOTHING = "–"
+MOST_TOLD = 12  # comparisons in sentences of their own
+
+
+def score_table(summary: Summary) -> Table:
+    """Every method in every setting; what is shown to differ from the baseline, for the better, in bold."""
+    several = any(line.setting for line in summary.lines)
+    columns, averaged = summary.columns, any(line.average is not None for line in summary.lines)
+    header = ["method", *(["setting"] if several else []), *_titles(columns), *(["mean"] if averaged else []), "n"]
+    rows = []
+    for line in _ordered(summary):
+        cells = [_cell(summary, line, column, its) for column, its in zip(columns, line.spreads, strict=True)]
+        mean = [_text(line.average, columns[0])] if averaged else []
+        counts = sorted({its.count if its is not None else 0 for its in line.spreads})
+        seeds = str(counts[0]) if len(counts) == 1 else f"{counts[0]}–{counts[-1]}"
+        rows.append([line.method, *([line.setting] if several else []), *cells, *mean, seeds])
+    return header, rows
+
+
+def difference_table(summary: Summary) -> Table:
+    """Every comparison with the baseline."""
+    several = any(pair.setting for pair in summary.pairs)
+    header = ["method", *(["setting"] if several else []), "on", "difference", f"{summary.level:.0%} interval",
+              "over", "seeds", "p (Holm)", "shown"]  # fmt: skip
+    alone = _alone(summary.columns)
+    rows = [
+        [
+            pair.method,
+            *([pair.setting] if several else []),
+            title_of(pair.column.task, pair.column.metric, alone),
+            _signed(pair.value, pair.column),
+            _range(pair.interval, pair.column),
+            pair.over,
+            str(pair.seeds),
+            _p(pair.p),
+            "yes" if pair.shown else "no",
+        ]
+        for pair in summary.pairs
+    ]
+    return header, rows
+
+
+def sentences(summary: Summary) -> list[str]:
+    """What is shown and what is not."""
+    said = []
+    shown = [pair for pair in summary.pairs if pair.shown]
+    judged = [pair for pair in summary.pairs if pair.p is not None]
+    seeds = [pair.seeds for pair in summary.pairs]
+    if summary.pairs:
+        said.append(
+            f"Of {_count(len(summary.pairs), 'comparison')} with {summary.baseline}, {len(shown) or 'none'} "
+            f"{'is' if len(shown) == 1 else 'are'} shown to be more than luck (Holm's correction over all "
+            f"{len(judged)} that can be judged, at {1 - summary.level:.0%})."
+        )
+    said += [_about(pair, summary) for pair in shown[:MOST_TOLD]]
+    if len(shown) > MOST_TOLD:
+        said.append(f"{len(shown) - MOST_TOLD} more are in the table.")
+    if seeds and max(seeds) == 1:
+        said.append("One seed cannot show any difference between methods; play at least three (seeds=3).")
+    lacking = [each for each in summary.results if each.state not in ("finished", "failed")]
+    if lacking:
+        runs = f"{_count(len(lacking), 'run')} of {len(summary.results)}"
+        said.append(f"{runs} not finished: the table is of the others.")
+    return [*said, *summary.remarks]
+
+
+def method_note(summary: Summary) -> str:
+    """How the figures were made."""
+    return (
+        "± is the standard deviation over seeds; n, how many there are. Differences are paired by seed. Over rows and "
+        "seeds: both drawn anew, t with Welch and Satterthwaite's degrees of freedom; over seeds: Student's t of the "
+        "paired differences. Bold: better than the baseline, and shown to be."
+    )
+
+
+def _ordered(summary: Summary) -> list[Line]:
+    """The study's order; the best first where it is a search."""
+    if not any(show.what == "grid" for show in summary.study.shows):
+        return list(summary.lines)
+    sign = -1 if summary.columns[0].metric in LOWER_IS_BETTER else 1
+
+    def value(line: Line) -> float:
+        found = line.average or line.spreads[0]
+        return float("-inf") if found is None else sign * found.mean
+
+    return sorted(summary.lines, key=value, reverse=True)
+
+
+def _cell(summary: Summary, line: Line, column: Column, its: Spread | None) -> str:
+    text = _text(its, column)
+    better = any(
+        pair.shown
+        and (pair.column, pair.setting, pair.method) == (column, line.setting, line.method)
+        and (pair.value < 0) == (column.metric in LOWER_IS_BETTER)
+        for pair in summary.pairs
+    )
+    return f"**{text}**" if better else text
+
+
+def _text(its: Spread | None, column: Column) -> str:
+    return NOTHING if its is None else its.text(scale(column.kind, column.metric), digits(column.metric))
+
+
+def _titles(columns: tuple[Column, ...]) -> list[str]:
+    return [title_of(column.task, column.metric, _alone(columns)) for column in columns]
+
+
+def _alone(columns: tuple[Column, ...]) -> bool:
+    return len({column.task for column in columns}) == len(columns)
+
+
+def _about(pair: Against, summary: Summary) -> str:
+    on = title_of(pair.column.task, pair.column.metric, _alone(summary.columns))
+    way = f" ({pair.setting})" if pair.setting else ""
+    points = "" if pair.column.metric in AS_THEY_ARE else " points"
+    size = f"{abs(pair.value) * scale(pair.column.kind, pair.column.metric):.{digits(pair.column.metric)}f}{points}"
+    return (
+        f"{pair.method}{way} on {on}: {size} {'more' if pair.value > 0 else 'less'} than {pair.baseline} "
+        f"({summary.level:.0%} interval over {pair.over} {_range(pair.interval, pair.column)}; p {_p(pair.p)})."
+    )
+
+
+def _signed(value: float, column: Column) -> str:
+    return f"{value * scale(column.kind, column.metric):+.{digits(column.metric)}f}"
+
+
+def _range(interval: Interval | None, column: Column) -> str:
+    if interval is None:
+        return NOTHING
+    return f"{_signed(interval.low, column)} to {_signed(interval.high, column)}"
+
+
+def _p(value: float | None) -> str:
+    return NOTHING if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
