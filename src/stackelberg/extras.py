@@ -10,6 +10,8 @@ from stackelberg.errors import needs
 EXTRAS = {
     "accelerate": "nlu",
     "datasets": "hf",
+    "jinja2": "report",
+    "markupsafe": "report",
     "matplotlib": "report",
     "numpy": "nlu",
     "scipy": "nlu",

@@ -41,12 +41,12 @@ def difference_table(comparison: Comparison) -> Table:
             [
                 pair.method,
                 NOTHING if its is None else f"{100 * its.value:+.1f}",
-                _range(None if its is None else its.over_rows),
-                _range(None if its is None else its.over_seeds),
-                _range(None if its is None else its.over_both),
-                NOTHING if pair.p is None else _p(pair.p),
+                range_text(None if its is None else its.over_rows),
+                range_text(None if its is None else its.over_seeds),
+                range_text(None if its is None else its.over_both),
+                NOTHING if pair.p is None else p_text(pair.p),
                 "yes" if pair.shown else "no",
-                NOTHING if pair.ece is None else f"{100 * pair.ece:+.1f} ({_range(pair.ece_interval)})",
+                NOTHING if pair.ece is None else f"{100 * pair.ece:+.1f} ({range_text(pair.ece_interval)})",
             ]
         )
     return header, rows
@@ -128,13 +128,13 @@ def _about(pair: Pair, level: float) -> str:
             "alike, so there is no spread to judge the difference by."
         )
     verdict = (
-        f"which is shown (p {_p(pair.p) if pair.p < 0.001 else '= ' + _p(pair.p)} after Holm's correction)"
+        f"which is shown (p {p_text(pair.p) if pair.p < 0.001 else '= ' + p_text(pair.p)} after Holm's correction)"
         if pair.shown and pair.p is not None
         else "which is not shown to be more than luck"
     )
     return (
         f"{pair.method} scored {_points(its.value)} {pair.baseline} ({level:.0%} interval over rows and seeds "
-        f"{_range(its.over_both)}), {verdict}."
+        f"{range_text(its.over_both)}), {verdict}."
     )
 
 
@@ -148,12 +148,13 @@ def _limits(comparison: Comparison) -> list[str]:
     if not least:
         return []
     return [
-        f"{seeds} seeds on {rows:,} rows cannot show a difference smaller than {_between(least)} points here; a true "
-        f"difference has to be {_between(found)} points to be shown in four cases of five."
+        f"{seeds} seeds on {rows:,} rows cannot show a difference smaller than {between(least)} points here; a true "
+        f"difference has to be {between(found)} points to be shown in four cases of five."
     ]
 
 
-def _between(values: Sequence[float]) -> str:
+def between(values: Sequence[float]) -> str:
+    """Fractions, as points from the least to the greatest."""
     low, high = f"{100 * min(values):.1f}", f"{100 * max(values):.1f}"
     return low if low == high else f"{low} to {high} (the pairs differ)"
 
@@ -165,11 +166,13 @@ def _points(value: float) -> str:
     return f"{size} points {'more' if value > 0 else 'less'} than"
 
 
-def _range(interval: Interval | None) -> str:
+def range_text(interval: Interval | None) -> str:
+    """An interval of fractions, in points."""
     return NOTHING if interval is None else f"{100 * interval.low:+.1f} to {100 * interval.high:+.1f}"
 
 
-def _p(value: float | None) -> str:
+def p_text(value: float | None) -> str:
+    """A p value, no more exact than it can be."""
     return NOTHING if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 

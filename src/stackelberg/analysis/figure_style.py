@@ -17,6 +17,7 @@ BLUE, SKY, GREEN, YELLOW = "#0072B2", "#56B4E9", "#009E73", "#F0E442"
 ORANGE, VERMILION, PURPLE, GREY = "#E69F00", "#D55E00", "#CC79A7", "#808080"
 
 PANEL = (3.4, 2.7)  # inches: two stand side by side in a column of text, one on a phone
+MOST = 8  # lines of one figure that an eye can tell apart
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,7 +184,7 @@ def outcomes_of(runs: Sequence[Run], folder: Path) -> tuple[list[Outcome], list[
                 predictions=predictions,
                 ece=run.figures.get("ece"),
                 seconds_per_step=run.figures.get("seconds_per_step"),
-                machine=_machine(run.folder),
+                machine=machine_of(run.folder),
                 settings=dict(run.recipe.settings),
             )
         )
@@ -229,7 +229,7 @@ def _by_method(settings: Sequence[str], methods: Sequence[str]) -> Mapping[str, 
     return found
 
 
-def _machine(folder: Path) -> str:
+def machine_of(folder: Path) -> str:
     """What a run's seconds were measured on."""
     path = folder / "versions.json"
     said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}

@@ -100,6 +100,44 @@ def paired_bootstrap(
     }
 
 
+def resampled_bleu(
+    systems: Sequence[Sequence[str]], references: Sequence[str], counts: Any, *, tokenized: bool = False
+) -> Any:
+    """BLEU of several systems on resamples of the same sentences, times 100: resamples × systems.
+
+    Args:
+        systems: translations of the same sentences.
+        references: of the sentences.
+        counts: resamples × sentences, how often each was drawn.
+        tokenized: the texts are tokenised; words are what spaces separate.
+    """
+    import numpy as np
+
+    metric = _tokenized() if tokenized else _metrics().BLEU()
+    columns = []
+    for hypotheses in systems:
+        _check(hypotheses, references, "the translations")
+        found = [
+            metric.corpus_score([given], [[wanted]]) for given, wanted in zip(hypotheses, references, strict=True)
+        ]
+        sums = counts @ np.array([[*each.counts, *each.totals, each.sys_len, each.ref_len] for each in found])
+        order = metric.max_ngram_order
+        columns.append(
+            [
+                metric.compute_bleu(
+                    [int(n) for n in row[:order]],
+                    [int(n) for n in row[order : 2 * order]],
+                    int(row[-2]),
+                    int(row[-1]),
+                    smooth_method=metric.smooth_method,
+                    smooth_value=metric.smooth_value,
+                ).score
+                for row in sums
+            ]
+        )
+    return np.array(columns).T
+
+
 def _score(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     _check(hypotheses, references, "the translations")
     found = metric.corpus_score(list(hypotheses), [list(references)])

@@ -1,0 +1,157 @@
+"""The runs of a report, by what is compared with what: one task, and one setting where there are several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stackelberg.analysis.comparison import Comparison, Outcome, compare_scores, judged_scores, together
+from stackelberg.analysis.playing import machine_of, outcomes_of, subsets
+from stackelberg.errors import StackelbergError
+from stackelberg.nmt.run import MAIN, TranslationRun
+from stackelberg.reports.evidence import Evidence, title_of
+
+if TYPE_CHECKING:
+    from stackelberg.nlu.run import Run
+    from stackelberg.studies.store import Result
+
+    AnyRun = Run | TranslationRun
+
+
+@dataclass(frozen=True)
+class Played:
+    """A finished run, and what it is in its study."""
+
+    result: Result
+    run: AnyRun
+
+    @cached_property
+    def figures(self) -> Mapping[str, float]:
+        """The run's own, and what was measured of it besides."""
+        return {**self.run.figures, **self.result.figures}
+
+    @property
+    def score(self) -> float:
+        """The one that methods are compared by, as a fraction."""
+        if isinstance(self.run, TranslationRun):
+            return self.figures[f"{split_of(self.run)}/{MAIN[self.run.recipe.score]}"] / 100
+        return self.figures["score"]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A method in one setting on one task: runs that differ in their seed alone."""
+
+    task: str
+    title: str
+    method: str
+    setting: str
+    runs: tuple[Played, ...]
+
+    @property
+    def name(self) -> str:
+        """In a table's row."""
+        return f"{self.method}, {self.setting}" if self.setting else self.method
+
+
+@dataclass(frozen=True)
+class Group:
+    """What is compared with each other.
+
+    Args:
+        task: its name.
+        title: its name as tables have it, with the setting where there are several.
+        arms: the methods.
+        comparison: of them; None where there is nothing to compare, or where it cannot be.
+        remarks: what a reader must know, such as why there is none.
+    """
+
+    task: str
+    title: str
+    arms: tuple[Arm, ...]
+    comparison: Comparison | None
+    remarks: tuple[str, ...] = ()
+
+
+def arms_of(evidence: Evidence) -> list[Arm]:
+    """Every method in every setting on every task, in the order of the studies."""
+    found: dict[tuple[str, str, str], list[Played]] = {}
+    for result in evidence.finished:
+        key = result.task, result.method, result.setting
+        found.setdefault(key, []).append(Played(result, evidence.runs[result.id]))
+    tasks = list(dict.fromkeys(task for task, _, _ in found))
+    return [
+        Arm(task, title_of(runs[0].result), method, setting, tuple(runs))
+        for wanted in tasks
+        for (task, method, setting), runs in found.items()
+        if task == wanted
+    ]
+
+
+def groups_of(evidence: Evidence, arms: Sequence[Arm]) -> list[Group]:
+    """All comparisons, p being corrected over all of them."""
+    made = []
+    for task in dict.fromkeys(arm.task for arm in arms):
+        its = [arm for arm in arms if arm.task == task]
+        for setting in dict.fromkeys(arm.setting for arm in its):
+            made.append(_group(evidence, [arm for arm in its if arm.setting == setting], its))
+    compared = iter(together([each.comparison for each in made if each.comparison is not None]))
+    return [each if each.comparison is None else replace(each, comparison=next(compared)) for each in made]
+
+
+def _group(evidence: Evidence, arms: list[Arm], of_task: Sequence[Arm]) -> Group:
+    """A method that has no such setting is the baseline of every setting, or else compared among its like."""
+    methods = [arm.method for arm in of_task]
+    baseline = evidence.baseline if evidence.baseline in methods else "plain" if "plain" in methods else methods[0]
+    if baseline not in [arm.method for arm in arms]:
+        arms = [*[arm for arm in of_task if arm.method == baseline and not arm.setting], *arms]
+    title, setting = arms[-1].title, arms[-1].setting
+    name = f"{title}, {setting}" if setting else title
+    if baseline not in [arm.method for arm in arms]:
+        baseline = arms[0].method
+    try:
+        return Group(arms[-1].task, name, tuple(arms), _compared(arms, name, baseline))
+    except (StackelbergError, OSError, ValueError, KeyError) as error:
+        return Group(arms[-1].task, name, tuple(arms), None, (f"{name}: no differences, because {error}.",))
+
+
+def _compared(arms: Sequence[Arm], title: str, baseline: str) -> Comparison:
+    played = [each for arm in arms for each in arm.runs]
+    runs = [each.run for each in played]
+    translations = [run for run in runs if isinstance(run, TranslationRun)]
+    if translations:
+        from stackelberg.analysis.translating import bleu_scores
+
+        outcomes = [
+            Outcome(
+                method=each.result.method,
+                seed=each.result.seed,
+                key=run.recipe.key(),
+                folder=str(run.folder),
+                predictions={},
+                seconds_per_step=run.figures.get("seconds_per_step"),
+                machine=machine_of(run.folder),
+            )
+            for each, run in zip(played, translations, strict=True)
+        ]
+        first = translations[0]
+        scores = bleu_scores(translations, outcomes, split_of(first))
+        return compare_scores(scores, [MAIN[first.recipe.score]], title=title, baseline=baseline)
+    judging = [run for run in runs if not isinstance(run, TranslationRun)]
+    found, judged = outcomes_of(judging, Path(judging[0].folder.anchor))
+    first_run = judging[0]
+    return compare_scores(
+        judged_scores(found, judged, first_run.task.metrics),
+        first_run.task.metrics,
+        title=title,
+        baseline=baseline,
+        remarks=subsets(first_run),
+    )
+
+
+def split_of(run: TranslationRun) -> str:
+    """The split that a translation run is compared on."""
+    return "test" if any(name.startswith("test/") for name in run.figures) else "dev"

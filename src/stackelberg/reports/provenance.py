@@ -1,0 +1,116 @@
+"""How it was made, so that it can be made again: settings, versions, hardware, and every run by name."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from stackelberg.reports.document import NOTHING, Block, Cell, Column, Facts, Rows, Section, Table
+from stackelberg.reports.evidence import Evidence
+from stackelberg.reports.groups import Arm
+from stackelberg.runs.folder import VERSIONS
+
+HARDWARE = ("device", "cuda", "cores", "threads", "system")
+STATES = {"finished": "finished", "failed": "failed", "running": "running", "waiting": "not finished"}
+
+
+def settings(arms: Sequence[Arm]) -> Section:
+    """Recipes, versions and hardware."""
+    blocks: list[Block] = []
+    for task in dict.fromkeys(arm.task for arm in arms):
+        its = [arm for arm in arms if arm.task == task]
+        common = _common([_fields(each.run.recipe) for arm in its for each in arm.runs])
+        blocks.append(
+            Facts(f"{its[0].title}, the same in all runs", [(name, _text(value)) for name, value in common.items()])
+        )
+        rows = []
+        for arm in its:
+            own = _common([_fields(each.run.recipe) for each in arm.runs])
+            said = {
+                **{name: value for name, value in own.items() if name not in common},
+                **arm.runs[0].run.recipe.settings,
+            }
+            rows.append(
+                [Cell(arm.name), Cell(", ".join(f"{name} = {_text(value)}" for name, value in said.items()) or NOTHING)]
+            )
+        columns = [Column("method", number=False), Column("its settings", number=False)]
+        blocks.append(Table(f"{its[0].title}, settings of each method", columns, [Rows(rows)]))
+    blocks += _versions(arms)
+    return Section("settings", "Settings and provenance", blocks)
+
+
+def runs(evidence: Evidence, arms: Sequence[Arm], out: Path) -> Section:
+    """Every run, with a link to its folder."""
+    played = {each.result.id: each for arm in arms for each in arm.runs}
+    rows = []
+    for result in evidence.results:
+        its = played.get(result.id)
+        state = STATES["finished"] if its else STATES[result.state] if result.state != "finished" else "not readable"
+        there = result.folder.is_dir()
+        rows.append(
+            [
+                Cell(result.method, href=_link(result.folder, out) if there else None),
+                Cell(result.task),
+                Cell(result.setting or NOTHING),
+                Cell(str(result.seed)),
+                Cell(f"{100 * its.score:.2f}" if its else NOTHING),
+                Cell(f"{its.figures['best_step']:,.0f}" if its and "best_step" in its.figures else NOTHING),
+                Cell(f"{its.figures['seconds']:,.0f}" if its and "seconds" in its.figures else NOTHING),
+                Cell(f"{state}: {result.error}" if result.error and not its else state),
+            ]
+        )
+    words = {"method", "task", "setting", "state"}
+    names = ("method", "task", "setting", "seed", "score", "best step", "seconds", "state")
+    columns = [Column(name, number=name not in words) for name in names]
+    if all(row[2].text == NOTHING for row in rows):
+        columns, rows = [*columns[:2], *columns[3:]], [[*row[:2], *row[3:]] for row in rows]
+    notes = ["A method's name leads to its run's folder, as long as this file stays where it was written."]
+    return Section("runs", "Runs", [Table("Every run", columns, [Rows(rows)], notes)])
+
+
+def _fields(recipe: Any) -> dict[str, Any]:
+    from dataclasses import fields
+
+    left_out = ("seed", "method", "settings", *recipe.ABOUT)
+    return {f.name: getattr(recipe, f.name) for f in fields(recipe) if f.name not in left_out}
+
+
+def _common(given: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    first = given[0]
+    return {
+        name: value
+        for name, value in first.items()
+        if value is not None and all(each.get(name) == value for each in given)
+    }
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str) and "/" in value and Path(value).is_absolute():
+        return Path(value).name  # a folder of this machine says nothing elsewhere
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_text, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _versions(arms: Sequence[Arm]) -> list[Block]:
+    found: dict[str, dict[str, None]] = {}
+    for arm in arms:
+        for each in arm.runs:
+            path = each.run.folder / VERSIONS
+            said = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+            for name, value in said.items():
+                if value not in (None, "not installed"):
+                    found.setdefault(name, {})[str(value)] = None
+    said = {name: " and ".join(values) for name, values in found.items()}
+    hardware = [(name, said[name]) for name in HARDWARE if name in said]
+    versions = [(name, value) for name, value in said.items() if name not in HARDWARE]
+    return [Facts(title, facts) for title, facts in (("Versions", versions), ("Hardware", hardware)) if facts]
+
+
+def _link(folder: Path, out: Path) -> str:
+    """Relative, and with nothing in it that a browser would take for a scheme."""
+    return "./" + quote(Path(os.path.relpath(folder.absolute(), out.absolute().parent)).as_posix()) + "/"

@@ -1,0 +1,45 @@
+"""A report, from folders to a document."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from stackelberg.reports.calibration import calibration
+from stackelberg.reports.costs import costs
+from stackelberg.reports.differences import differences
+from stackelberg.reports.document import Document
+from stackelberg.reports.drawings import drawings
+from stackelberg.reports.evidence import Evidence
+from stackelberg.reports.groups import arms_of, groups_of
+from stackelberg.reports.provenance import runs, settings
+from stackelberg.reports.scores import scores
+from stackelberg.reports.verdict import verdict
+
+
+def document_of(evidence: Evidence, out: Path) -> Document:
+    """All that can be said of some runs.
+
+    Args:
+        evidence: the runs.
+        out: the file that the report will be, which links are relative to.
+    """
+    arms = arms_of(evidence)
+    groups = groups_of(evidence, arms)
+    sections = (
+        verdict(evidence, arms, groups),
+        scores(arms, groups),
+        differences(groups),
+        calibration(arms),
+        costs(arms, groups),
+        drawings(evidence, arms),
+        settings(arms),
+        runs(evidence, arms, out),
+    )
+    return Document(evidence.title, _about(evidence), [section for section in sections if section is not None])
+
+
+def _about(evidence: Evidence) -> str:
+    newest = max((run.folder / "result.json").stat().st_mtime for run in evidence.runs.values())
+    day = datetime.fromtimestamp(newest, UTC).strftime("%-d %B %Y")
+    return f"{len(evidence.runs)} finished runs, the last of {day}. Written by stackelberg report."

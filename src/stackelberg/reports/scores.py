@@ -1,0 +1,191 @@
+"""The main table: methods × tasks, this study's figures and the paper's side by side; and each metric by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from stackelberg.analysis.statistics import Spread, spread
+from stackelberg.reports.document import NOTHING, Block, Cell, Column, Rows, Section, Table, figure
+from stackelberg.reports.groups import Arm, Group
+from stackelberg.reports.quoted import AVERAGE, Quoted, QuotedTable, source, tables
+from stackelberg.reports.verdict import quoted_table
+
+MEAN = "mean of tasks"
+HERE, PAPER = "here", "paper"
+COMPUTED = "†"
+SCORES = ("accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman")
+ROBUSTNESS = "robustness/"
+
+
+def scores(arms: Sequence[Arm], groups: Sequence[Group]) -> Section:
+    """The second section."""
+    blocks: list[Block] = [_main(arms, groups)]
+    blocks += [table for table in (_by_metric(arms), _robustness(arms)) if table is not None]
+    return Section("scores", "Scores", blocks)
+
+
+def _main(arms: Sequence[Arm], groups: Sequence[Group]) -> Table:
+    by_name = _by_name(arms)
+    tasks = list(dict.fromkeys(arm.task for arm in arms))
+    titles = {arm.task: arm.title for arm in arms}
+    quoted = {arm.task: table for arm in arms if (table := quoted_table(arm)) is not None}
+    columns, bodies = [Column("method", number=False)], [[Cell(name)] for name in by_name]
+    computed = False
+    for task in tasks:
+        means = {name: spread([each.score for each in its[task].runs]) for name, its in by_name.items() if task in its}
+        best = {arm.name for arm in arms if arm.task == task and _is_best(arm, groups)}
+        columns.append(Column(HERE, titles[task]))
+        for name, row in zip(by_name, bodies, strict=True):
+            row.append(_cell(means.get(name), list(means.values()), strong=name in best))
+        if task in quoted:
+            columns.append(Column(PAPER, titles[task], quoted=True))
+            for (_, its), row in zip(by_name.items(), bodies, strict=True):
+                found = quoted[task].figure(its[task].method, task) if task in its else None
+                row.append(_quoted(found))
+                computed |= found is not None and "/" in found.text
+    if len(tasks) > 1:
+        averages = {name: average for name, its in by_name.items() if (average := _average(its, tasks)) is not None}
+        columns.append(Column(HERE, MEAN))
+        for name, row in zip(by_name, bodies, strict=True):
+            row.append(_cell(averages.get(name), list(averages.values())))
+        if len(quoted) == len(tasks) and len({table.name for table in quoted.values()}) == 1:
+            table = next(iter(quoted.values()))
+            columns.append(Column(PAPER, MEAN, quoted=True))
+            for (_, its), row in zip(by_name.items(), bodies, strict=True):
+                method = next(iter(its.values())).method
+                row.append(_quoted_average(table, method, tasks))
+                computed |= len(tasks) < len(table.measures)
+    return Table("Score of every method on every task, times 100", columns, [Rows(bodies)], _notes(quoted, computed))
+
+
+def _notes(quoted: Mapping[str, QuotedTable], computed: bool) -> list[str]:
+    said = [
+        "A task's score is the mean of its metrics and of its splits; of translation, BLEU. ± is the standard "
+        "deviation over seeds. Underlined: the highest mean of a column. Bold: shown to be better than every other method of the "
+        "task, which the highest mean alone does not show."
+    ]
+    if quoted:
+        places = {table.place: table for table in quoted.values()}
+        said.append(
+            f"Columns “{PAPER}” are quoted from {source()}, "
+            + "; ".join(f"{place}: {table.about.rstrip('.')}" for place, table in places.items())
+            + "."
+        )
+    if computed:
+        said.append(f"{COMPUTED} The mean, computed here, of several figures that the paper prints; those are below.")
+    return said
+
+
+def _by_metric(arms: Sequence[Arm]) -> Table | None:
+    """Where a task has several metrics or splits, or the paper has figures to quote word for word."""
+    bodies = []
+    for task in dict.fromkeys(arm.task for arm in arms):
+        rows = []
+        for arm in (each for each in arms if each.task == task):
+            names = metrics_of(arm)
+            if len(names) < 2:
+                continue
+            table = quoted_table(arm)
+            found = table.figure(arm.method, task) if table is not None else None
+            scale = 1.0 if arm.runs[0].result.kind == "nmt" else 100.0
+            values = [spread([each.figures[name] for each in arm.runs]).text(scale) for name in names]
+            measured = " / ".join(name.replace("_", " ") for name in names)
+            rows.append(
+                [Cell(arm.name), Cell(measured), Cell(" / ".join(values)), Cell(found.text if found else NOTHING)]
+            )
+        if rows:
+            bodies.append(Rows(rows, arms_title(arms, task)))
+    if not bodies:
+        return None
+    columns = [
+        Column("method", number=False),
+        Column("measured by", number=False),
+        Column(HERE),
+        Column(PAPER, quoted=True),
+    ]
+    notes = ["Quoted figures as the paper prints them, in its order of the metrics."]
+    return Table("Tasks with several metrics, each by itself", columns, bodies, notes)
+
+
+def _robustness(arms: Sequence[Arm]) -> Table | None:
+    names = list(
+        dict.fromkeys(name for arm in arms for each in arm.runs for name in each.figures if name.startswith(ROBUSTNESS))
+    )
+    if not names:
+        return None
+    columns = [Column("method", number=False)]
+    rows = [[Cell(f"{arm.name}, trained on {arm.title}")] for arm in arms]
+    for name in names:
+        title = name.removeprefix(ROBUSTNESS).replace("/", " ")
+        group, _, task = title.partition(" ")
+        table = tables().get(f"anli-{group}")
+        means = [_spread_of(arm, name) for arm in arms]
+        columns.append(Column(HERE, title))
+        for row, mean in zip(rows, means, strict=True):
+            row.append(_cell(mean, [each for each in means if each is not None]))
+        if table is not None:
+            columns.append(Column(PAPER, title, quoted=True))
+            for row, arm in zip(rows, arms, strict=True):
+                row.append(_quoted(table.figure(arm.method, "anli" if task == "anli-all" else task)))
+    notes = [f"Accuracy, times 100. Columns “{PAPER}” are quoted from {source()}, Table 6: BERT-base trained on ANLI."]
+    return Table("Robustness", columns, [Rows(rows)], notes)
+
+
+def metrics_of(arm: Arm) -> list[str]:
+    """The figures that an arm's score is made of."""
+    its = arm.runs[0].figures
+    if arm.runs[0].result.kind == "nmt":
+        return [name for name in its if name.startswith("test/")] or [name for name in its if name.startswith("dev/")]
+    return [name for name in its if name.split("/")[0] in SCORES or name.split("/")[-1] in SCORES]
+
+
+def arms_title(arms: Sequence[Arm], task: str) -> str:
+    """A task's name as tables have it."""
+    return next(arm.title for arm in arms if arm.task == task)
+
+
+def _by_name(arms: Sequence[Arm]) -> dict[str, dict[str, Arm]]:
+    found: dict[str, dict[str, Arm]] = {}
+    for arm in arms:
+        found.setdefault(arm.name, {})[arm.task] = arm
+    return found
+
+
+def _is_best(arm: Arm, groups: Sequence[Group]) -> bool:
+    """Of all groups that it is in, and which have every method of the task."""
+    mine = [group for group in groups if any(each is arm for each in group.arms)]
+    return bool(mine) and all(each.comparison is not None and each.comparison.best == arm.method for each in mine)
+
+
+def _spread_of(arm: Arm, name: str) -> Spread | None:
+    values = [each.figures[name] for each in arm.runs if name in each.figures]
+    return spread(values) if values else None
+
+
+def _cell(mean: Spread | None, column: Sequence[Spread], *, strong: bool = False) -> Cell:
+    highest = mean is not None and len(column) > 1 and mean.mean >= max(each.mean for each in column)
+    return Cell(figure(mean), highest=highest, strong=strong)
+
+
+def _quoted(found: Quoted | None) -> Cell:
+    if found is None:
+        return Cell(NOTHING)
+    return Cell(f"{found.mean:.1f}{COMPUTED}" if "/" in found.text else found.text)
+
+
+def _quoted_average(table: QuotedTable, method: str, tasks: Sequence[str]) -> Cell:
+    printed = table.figure(method, AVERAGE)
+    if set(tasks) == set(table.measures) and printed is not None:
+        return Cell(printed.text)
+    found = [table.figure(method, task) for task in tasks]
+    values = [each.mean for each in found if each is not None]
+    return Cell(f"{sum(values) / len(values):.1f}{COMPUTED}" if len(values) == len(tasks) else NOTHING)
+
+
+def _average(its: Mapping[str, Arm], tasks: Sequence[str]) -> Spread | None:
+    """Over tasks, seed by seed."""
+    if set(tasks) - set(its):
+        return None
+    by_seed = [{each.result.seed: each.score for each in its[task].runs} for task in tasks]
+    seeds = set.intersection(*(set(each) for each in by_seed))
+    return spread([sum(each[seed] for each in by_seed) / len(tasks) for seed in sorted(seeds)]) if seeds else None

@@ -1,0 +1,132 @@
+"""What is shown and what is not, in words, before any table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from stackelberg.analysis.comparison import Comparison, Pair
+from stackelberg.analysis.comparison_report import between, p_text, range_text
+from stackelberg.reports.document import Section, Words
+from stackelberg.reports.evidence import Evidence
+from stackelberg.reports.groups import Arm, Group
+from stackelberg.reports.quoted import QuotedTable, table_of
+
+NAMED = 8  # runs that are named here; all are in the last table
+
+
+def verdict(evidence: Evidence, arms: Sequence[Arm], groups: Sequence[Group]) -> Section:
+    """The first section."""
+    compared = [each.comparison for each in groups if each.comparison is not None]
+    pairs = [(each, pair) for each in compared for pair in each.pairs]
+    shown = [(each, pair) for each, pair in pairs if pair.shown]
+    points = [_point(each, pair) for each, pair in shown]
+    points += _best(compared)
+    points += _limits(compared)
+    points += [remark for each in groups for remark in each.remarks if each.comparison is None]
+    points += _beside_the_paper(arms)
+    points += evidence.remarks
+    return Section(
+        "verdict",
+        "What is shown",
+        [
+            Words([_lead(compared, len(pairs), len(shown))], lead=True),
+            Words(points, listed=True),
+            Words(_coverage(evidence, arms), heading="What it is made from", listed=True),
+        ],
+    )
+
+
+def _lead(compared: Sequence[Comparison], pairs: int, shown: int) -> str:
+    if not pairs:
+        return "Nothing is compared here: there are no two methods with scores on the same rows."
+    baselines = " or ".join(dict.fromkeys(each.baseline for each in compared if each.pairs))
+    over = f"{pairs} comparison{'s' * (pairs > 1)} with {baselines}"
+    if all(pair.p is None for each in compared for pair in each.pairs):
+        return f"None of {over} can be judged: a difference between methods needs several seeds that both have."
+    if not shown:
+        return f"No difference is shown in {over}: none is more than luck of seeds and rows may be."
+    return f"{shown} of {over} {'shows' if shown == 1 else 'show'} a difference."
+
+
+def _point(comparison: Comparison, pair: Pair) -> str:
+    its = pair.difference
+    assert its is not None and pair.p is not None  # or it would not be shown
+    return (
+        f"{comparison.title}: {pair.method} scores {abs(100 * its.value):.1f} points "
+        f"{'more' if its.value > 0 else 'less'} than {pair.baseline}, {comparison.level:.0%} interval over rows and "
+        f"seeds {range_text(its.over_both)} (p {p_text(pair.p)} after Holm's correction over all comparisons)."
+    )
+
+
+def _best(compared: Sequence[Comparison]) -> list[str]:
+    several = [each for each in compared if len(each.methods) > 2]
+    found = [f"{each.best} on {each.title}" for each in several if each.best]
+    if found:
+        return [f"Shown to be better than every other method of its task: {', '.join(found)}."]
+    return ["No method is shown to be better than every other one on any task."] * bool(several)
+
+
+def _limits(compared: Sequence[Comparison]) -> list[str]:
+    found = [pair.found for each in compared for pair in each.pairs if pair.found is not None]
+    if not found:
+        return []
+    return [
+        f"What is not shown is not refuted: a true difference has to be {between(found)} points to be found here in "
+        "four cases of five."
+    ]
+
+
+def _beside_the_paper(arms: Sequence[Arm]) -> list[str]:
+    quoted = {arm.task: table for arm in arms if (table := quoted_table(arm)) is not None}
+    if not quoted:
+        return []
+    models = {Path(each.run.recipe.model).name for arm in arms if arm.task in quoted for each in arm.runs}
+    theirs = " and ".join(dict.fromkeys(table.model for table in quoted.values()))
+    same = all(any(word in model.lower() for word in theirs.split(" and ")) for model in models)
+    return [
+        f"Figures of the paper stand beside those of this study, marked as quoted. They are of {theirs}; "
+        + (
+            "this study trained that, with settings of its own."
+            if same
+            else f"this study trained {', '.join(sorted(models))}, so they are for orientation and no replication."
+        )
+    ]
+
+
+def quoted_table(arm: Arm) -> QuotedTable | None:
+    """The paper's table that has this task."""
+    return table_of(arm.task, "test" if arm.runs[0].result.kind == "nmt" else "dev")
+
+
+def _coverage(evidence: Evidence, arms: Sequence[Arm]) -> list[str]:
+    states = Counter("finished" if each.id in evidence.runs else each.state for each in evidence.results)
+    total, finished = len(evidence.results), states["finished"]
+    said = [
+        f"{finished} of {total} runs {'is' if finished == 1 else 'are'} finished"
+        if finished < total
+        else ("The one run is finished" if total == 1 else f"All {total} runs are finished")
+    ]
+    said[0] += f": {_seeds(arms)}."
+    for state, words in (("failed", "failed"), ("running", "still running"), ("waiting", "not finished")):
+        its = [each for each in evidence.results if each.state == state]
+        if its:
+            names = [
+                f"{each.method} on {each.task}{', ' * bool(each.setting)}{each.setting}, seed {each.seed}"
+                for each in its
+            ]
+            more = [f"and {len(names) - NAMED} more"] if len(names) > NAMED else []
+            said.append(f"{words.capitalize()}, {len(its)}: {'; '.join([*names[:NAMED], *more])}.")
+    return said
+
+
+def _seeds(arms: Sequence[Arm]) -> str:
+    counts = sorted({len(arm.runs) for arm in arms})
+    methods = len({arm.method for arm in arms})
+    tasks = len({arm.task for arm in arms})
+    seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return (
+        f"{methods} method{'s' * (methods > 1)} on {tasks} task{'s' * (tasks > 1)}, "
+        f"{seeds} seed{'s' * (counts[-1] > 1)} each"
+    )
