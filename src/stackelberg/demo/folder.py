@@ -1,0 +1,65 @@
+"""The demo's folder, made once; a second call finds it as it was left.
+
+letters/train.tsv, dev.tsv    the task          study/         the runs, as `stackelberg study` keeps them
+model/                        the encoder       report.html    what came of them
+                                                figures/       those of the report, by themselves
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from stackelberg.decoding import listing
+from stackelberg.demo.encoder import write_encoder
+from stackelberg.demo.letters import Letter, judged, learnt
+from stackelberg.errors import RunError
+from stackelberg.storage import UNFINISHED, sweep_unfinished, write_whole
+
+TRAIN, DEV = Path("letters", "train.tsv"), Path("letters", "dev.tsv")
+MODEL, STUDY = Path("model"), Path("study")
+REPORT, FIGURES = Path("report.html"), Path("figures")
+ROWS = {TRAIN: 600, DEV: 1000}
+SEED = 0  # of the letters
+
+
+def begin(home: Path, seed: int = SEED) -> None:
+    """Write the task and the encoder where they are not there yet; refuse a folder that is not a demo's.
+
+    Args:
+        home: the demo's folder.
+        seed: of the letters. The settings of the methods were chosen on those of another one.
+    """
+    rows = {TRAIN: learnt(ROWS[TRAIN], seed), DEV: judged(ROWS[DEV], seed)}
+    files = {home / name: _tsv(letters) for name, letters in rows.items()}
+    _refuse_others(home, files)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        for place in (home, home / TRAIN.parent):
+            sweep_unfinished(place)
+        for path, text in files.items():
+            if not path.is_file():
+                write_whole(path, text)
+        if not (home / MODEL).is_dir():
+            write_encoder(home / MODEL, [letter.text for letter in rows[TRAIN]])
+    except OSError as error:
+        raise RunError(f"{home} cannot be written to ({error.strerror}); give another --out") from error
+
+
+def _refuse_others(home: Path, files: dict[Path, str]) -> None:
+    there = next(path for path in (home.absolute(), *home.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise RunError(f"{there} is a file where the demo's folder is needed; give another --out")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise RunError(f"{there} cannot be written to; give another --out")
+    if home.is_dir() and any(not path.name.startswith(UNFINISHED) for path in home.iterdir()):
+        if not (home / TRAIN.parent).is_dir():
+            raise RunError(f"{home} is not empty and holds no demo; give another --out ({listing(home)})")
+        for path, text in files.items():
+            if path.is_file() and path.read_bytes() != text.encode():
+                raise RunError(f"{path} is not as this version's demo writes it; give another --out")
+
+
+def _tsv(letters: Sequence[Letter]) -> str:
+    return "text\tlabel\n" + "".join(f"{letter.text}\t{letter.desk}\n" for letter in letters)
