@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 from stackelberg.studies.cell import Cell
 from stackelberg.studies.crew import Crew, Ended
+from stackelberg.studies.errors import StudyError
 from stackelberg.studies.store import Store
 
 if TYPE_CHECKING:
     from stackelberg.studies.study import Study
 
 CRASHES = 3  # of one run, after which it is given up
+ALIKE = 3  # first runs that fail with one sentence, after which all would
 TICK = 1.0  # seconds between looks at what others do
 BEAT = 10.0  # seconds between signs of life
 
@@ -66,6 +68,7 @@ class _Foreman:
         self._crashes: Counter[str] = Counter()
         self._beaten = monotonic()
         self._waited_for = ""
+        self._alike: list[str] = []  # sentences of failures, as long as nothing else has happened
 
     def work(self) -> None:
         """Until all are finished or failed, by whomever."""
@@ -94,8 +97,15 @@ class _Foreman:
                 self.store.fail(each.cell.id, error)
             elif how != "done":
                 self.store.release([each.cell.id])
+            self._alike = [*self._alike, error] if how == "failed" else []
             if how != "stopped":
                 self._tell("finished" if how == "done" else how, each.cell, error)
+
+        if len(self._alike) >= ALIKE and len(set(self._alike)) == 1:
+            raise StudyError(
+                f"{len(self._alike)} runs failed alike: {self._alike[0].removesuffix('.')}; mend that, and give the "
+                "same command with --again"
+            )
 
     def _others_work(self) -> bool:
         """Whether another process is at a run of ours, whose figures are waited for."""

@@ -36,15 +36,18 @@ def read(source: str | Path, overrides: Sequence[str], smoke: Path | None) -> Va
     smallest = _mapping(values.pop("smoke", None) or {}, f"{name}: smoke")
     for each, where in ((values, name), (smallest, f"{name}, smoke")):
         _refuse_unknown(each, where)
-    if smoke is not None:
-        values |= smallest
     values = _spelled({"name": Path(name).stem, **values}, name)
-    for said in overrides:
-        _change(values, *override(said))
+    changes = [override(said) for said in overrides]
     if smoke is not None:
         from stackelberg.studies.smoke import shrink
 
-        shrink(values, smoke)
+        if "tasks" in smallest:
+            values["tasks"] = {task: values["tasks"].get(task, {}) for task in _named(smallest["tasks"], name)}
+        shrink(values, smoke, [place for place, _ in changes])
+        for place, value in smallest.items():
+            _change_study(values, place, value)
+    for place, value in changes:
+        _change(values, place, value)
     for its in (values["recipe"], *(each for several in SEVERAL for each in values[several].values())):
         _locate(its)
     return values
@@ -126,8 +129,8 @@ def _change_study(values: Values, name: str, value: Any) -> None:
         values[name] = _seeds(value)
     elif name == "metrics":
         values[name] = tuple(value.split(",") if isinstance(value, str) else value)
-    elif name in ("shows", "remarks", "measures", "recipe"):
-        raise StudyError(f"{name}={value!r}: write {name} into a file of your own")
+    elif name in ("recipe", "measures"):
+        values[name] = values[name] | _mapping(value, name)
     else:
         values[name] = value
 
