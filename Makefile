@@ -2,30 +2,44 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO := $(VENV)/.installed-demo
 PYTHON ?= $(shell python3.11 -c 'import sys; print(sys.executable)' 2>/dev/null || echo python3)
 WORKERS ?= 2
-# More arguments for pytest: make test ARGS="-k salt"
+# More arguments, for pytest or the demo: make test ARGS="-k salt", make demo ARGS="--seeds 5"
 ARGS ?=
 
 # One thread a worker, so that workers do not fight over cores; tests never reach for the network.
 PYTEST = OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 \
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
+define INSTALL
+	$(BIN)/python -m pip install --quiet --upgrade -c constraints.txt pip
+	$(BIN)/python -m pip install --quiet -c constraints.txt --build-constraint constraints.txt -e
+endef
+
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint docs format check soak clean
+.PHONY: help setup demo test lint docs format check soak clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
 
 setup: $(STAMP)  ## create .venv and install the library with its test and lint tools
 
-$(STAMP): pyproject.toml constraints.txt
+$(BIN)/python:
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo "$(PYTHON) cannot create virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade -c constraints.txt pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt --build-constraint constraints.txt -e . --group dev
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) . --group dev
+	@touch $@ $(DEMO)
+
+$(DEMO): pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) '.[demo]'
 	@touch $@
+
+demo: $(DEMO)  ## compare five methods on a small made-up task: about two minutes, no network, no GPU
+	$(BIN)/stackelberg demo $(ARGS)
 
 test: setup  ## run the tests
 	$(PYTEST) $(ARGS)
