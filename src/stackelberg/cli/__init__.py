@@ -7,6 +7,8 @@ import sys
 from ..errors import StackelbergError, needs
 
 with needs("typer", extra="cli"):
+    from typer.exceptions import TyperException
+
     from . import (
         calibrate,
         compare,
@@ -44,9 +46,18 @@ __all__ = ["COMMANDS", "app", "main"]
 
 
 def main() -> None:
-    """Run the command: an error on purpose is one sentence and exit code 2, never a traceback."""
+    """Run the command. What was asked wrongly, or cannot be, is one sentence and exit code 2, never a traceback."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
     except StackelbergError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        said = str(error)
+    except TyperException as error:  # of the words themselves: options, their values, how many
+        context = getattr(error, "ctx", None)
+        command = "stackelberg" if context is None else context.command_path
+        said = f"{error.format_message().rstrip('.')}; see {command} --help"
+    except OSError as error:
+        if error.filename is None:
+            raise
+        said = f"{error.filename}: {error.strerror}"
+    print("error:", said.replace("\n", " "), file=sys.stderr)
+    sys.exit(2)

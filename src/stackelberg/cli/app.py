@@ -7,7 +7,6 @@ import typer
 app = typer.Typer(
     name="stackelberg",
     help="Adversarial regularization of language models: SALT and every method it is compared with.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
@@ -15,6 +14,7 @@ app = typer.Typer(
 
 @app.callback(invoke_without_command=True)
 def _options(
+    context: typer.Context,
     version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True),
 ) -> None:
     if version:
@@ -22,3 +22,6 @@ def _options(
 
         typer.echo(version_of("stackelberg"))
         raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)
