@@ -136,7 +136,7 @@ def main() -> None:
                                 measured.append(asdict(game.fidelity(model, batch, reference=reference)))
                     row = summarise(measured)
                     setting = {"precision": precision, "product": product, "steps": steps, "radius": radius}
-                    plays = [(m["moved"], m["product"], m["direction"]) for m in measured]
+                    plays = [(m["moved"], m["product"], m["interaction"], m["direction"]) for m in measured]
                     results["rows"].append({**setting, "unguarded": args.unguarded, **row, "plays": plays})
                     print(
                         f"{precision:10} {product:18} {steps}  {row['start']:6.2f}   {row['product_median']:11.5f} "

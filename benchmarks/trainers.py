@@ -109,7 +109,9 @@ def main() -> None:
             args.model, num_labels=len(names), dtype=torch.float32, attn_implementation=attention
         )
         if row == "lora":
-            model = get_peft_model(model, LoraConfig(task_type="SEQ_CLS", target_modules=["query", "value"], r=16))
+            model = get_peft_model(
+                model, LoraConfig(task_type="SEQ_CLS", target_modules=["query", "value"], r=16, lora_alpha=32)
+            )
         times = StepTimes()
         with tempfile.TemporaryDirectory() as folder:
             training = {

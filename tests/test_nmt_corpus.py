@@ -98,6 +98,7 @@ def test_what_is_left_out_is_counted() -> None:
 
 
 def test_rows_of_a_data_set_are_pairs(tmp_path: Path) -> None:
+    pytest.importorskip("datasets")
     rows = [{"translation": {"en": f"word {i}", "de": f"Wort {i}"}} for i in range(4)]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     corpus = HubRows(str(tmp_path), None, "train", ("en", "de"))
@@ -153,6 +154,7 @@ def test_text_that_is_cut_already_keeps_its_pieces() -> None:
 
 
 def test_moses_goes_and_comes_back() -> None:
+    pytest.importorskip("sacremoses")
     form = TextForm(source="en", target="de", moses=True, lowercase=True, segmentation="words")
     prepared = form.prepared_target('Er sagt: "Das ist gut", nicht wahr?')
     assert prepared == "er sagt : &quot; das ist gut &quot; , nicht wahr ?"

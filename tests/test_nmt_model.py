@@ -231,6 +231,7 @@ def pretrained(family: str, prepared: Prepared, folder: Path) -> Any:
 
 @pytest.mark.parametrize("family", ["t5", "bart"])
 def test_pretrained_families_are_exported(family: str, prepared: Prepared, tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
     pretrained(family, prepared, tmp_path)
     out = export(tmp_path / family, tmp_path / "out")
     lines, how = ["xba hfi", "xde xde hba"], Search(beam=2, scored=True)
@@ -239,6 +240,7 @@ def test_pretrained_families_are_exported(family: str, prepared: Prepared, tmp_p
 
 
 def test_a_model_that_cannot_be_served_is_one_sentence(prepared: Prepared, tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
     pretrained("m2m_100", prepared, tmp_path)  # whose tokenizer here has no first token
     with pytest.raises(DataError, match="CTranslate2 cannot load"):
         load_exported(export(tmp_path / "m2m_100", tmp_path / "out"))

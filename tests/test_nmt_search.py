@@ -32,6 +32,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> TranslationRun:
 
 @pytest.fixture(scope="module")
 def exported(run: TranslationRun) -> Path:
+    pytest.importorskip("ctranslate2")
     return export(run.model_folder, run.folder.parent / "exported")
 
 
@@ -125,6 +126,7 @@ def test_separate_vocabularies_are_exported_apart(tmp_path: Path) -> None:
     its = recipe(tmp_path, joint=False, **changes)
     run = TranslationRun.train(its, tmp_path / "run", quiet=True, tensorboard=False)
     assert run.translator.codec.target is not run.translator.codec.tokenizer
+    pytest.importorskip("ctranslate2")
     out = export(run.model_folder, tmp_path / "out")
     source, target = (json.loads((out / f"{side}_vocabulary.json").read_text()) for side in ("source", "target"))
     assert source != target

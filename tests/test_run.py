@@ -516,13 +516,15 @@ def test_padding_changes_no_result(done: Run) -> None:
     longest = max(len(row["input_ids"]) for row in rows)
     assert tight["input_ids"].shape[1] == longest < 12 == loose["input_ids"].shape[1]
     assert Padding(tokenizer, model, (40,), 24).lengths == (24,)
+    noise = 0.1 * torch.randn(len(rows), longest, model.config.hidden_size) * tight["attention_mask"][..., None]
     losses = []
     for batch in (tight, loose):
         model.train()
         for module in model.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.eval()
-        losses.append(create("salt", start_noise="zero", weight=3.0)(model, batch).item())
+        start = torch.nn.functional.pad(noise, (0, 0, 0, batch["input_ids"].shape[1] - longest))
+        losses.append(create("salt", weight=3.0)(model, batch, start=start).item())
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     model.eval()
 
