@@ -223,11 +223,18 @@ def compare_scores(
     )
 
 
-def together(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Comparisons of several tasks as one family: p is corrected over all of them, as their readers will read them."""
+def together(comparisons: Sequence[Comparison], beside: Sequence[float] = ()) -> tuple[list[Comparison], list[float]]:
+    """Comparisons of several tasks as one family: p is corrected over all of them, as their readers will read them.
+
+    Args:
+        comparisons: of each task.
+        beside: p of other comparisons that are read with them; they are returned corrected.
+    """
     raw = [pair.difference.p for each in comparisons for pair in each.pairs if pair.difference is not None]
-    corrected = iter(holm([p for p in raw if p is not None]))
-    family = sum(len(each.pairs) for each in comparisons)
+    judged = [p for p in raw if p is not None]
+    both = holm([*judged, *beside])
+    corrected = iter(both[: len(judged)])
+    family = sum(len(each.pairs) for each in comparisons) + len(beside)
     made = []
     for each in comparisons:
         pairs = []
@@ -245,7 +252,7 @@ def together(comparisons: Sequence[Comparison]) -> list[Comparison]:
                 )
             )
         made.append(replace(each, pairs=tuple(pairs), family=family))
-    return made
+    return made, both[len(judged) :]
 
 
 def judged_scores(

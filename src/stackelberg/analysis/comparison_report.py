@@ -40,13 +40,13 @@ def difference_table(comparison: Comparison) -> Table:
         rows.append(
             [
                 pair.method,
-                NOTHING if its is None else f"{100 * its.value:+.1f}",
+                NOTHING if its is None else signed(its.value),
                 range_text(None if its is None else its.over_rows),
                 range_text(None if its is None else its.over_seeds),
                 range_text(None if its is None else its.over_both),
                 NOTHING if pair.p is None else p_text(pair.p),
                 "yes" if pair.shown else "no",
-                NOTHING if pair.ece is None else f"{100 * pair.ece:+.1f} ({range_text(pair.ece_interval)})",
+                NOTHING if pair.ece is None else f"{signed(pair.ece)} ({range_text(pair.ece_interval)})",
             ]
         )
     return header, rows
@@ -166,9 +166,14 @@ def _points(value: float) -> str:
     return f"{size} points {'more' if value > 0 else 'less'} than"
 
 
+def signed(value: float) -> str:
+    """A difference of fractions, in points."""
+    return f"{100 * value:+.1f}".replace("-", "−")
+
+
 def range_text(interval: Interval | None) -> str:
     """An interval of fractions, in points."""
-    return NOTHING if interval is None else f"{100 * interval.low:+.1f} to {100 * interval.high:+.1f}"
+    return NOTHING if interval is None else f"{signed(interval.low)} to {signed(interval.high)}"
 
 
 def p_text(value: float | None) -> str:

@@ -70,6 +70,12 @@ def looks(names: Sequence[str]) -> dict[str, Look]:
     return {name: mine.get(name) or others[name] for name in names}
 
 
+def legend_below(figure: Any, names: int) -> None:
+    """In one row, or in two of the same length, so that it is no wider than a panel."""
+    columns = names if names <= 4 else -(-names // 2)
+    figure.legend(loc="outside lower center", ncols=min(columns, 4), handlelength=2.6, columnspacing=1.2)
+
+
 @contextmanager
 def styled() -> Iterator[None]:
     """While a figure is drawn and saved: small sizes, few lines, and text as it is, whatever dollar signs are in it."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from stackelberg.analysis.errors import AnalysisError
-from stackelberg.analysis.figure_style import PANEL, looks
+from stackelberg.analysis.figure_style import PANEL, legend_below, looks
 from stackelberg.extras import need
 
 Curve = Sequence[tuple[int, float]]  # step and figure
@@ -49,7 +49,7 @@ def curves_figure(curves: Mapping[str, Sequence[Curve]], *, label: str, title: s
     panel.xaxis.set_major_locator(need("matplotlib.ticker").MaxNLocator(5, integer=True))
     if title is not None:
         panel.set_title(title)
-    figure.legend(loc="outside lower center", ncols=min(4, len(curves)), handlelength=2.6, columnspacing=1.2)
+    legend_below(figure, len(curves))
     return figure
 
 

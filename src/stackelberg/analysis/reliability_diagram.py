@@ -52,7 +52,8 @@ def reliability_figure(diagrams: Mapping[str, Reliability], *, title: str | None
     for panel in panels[len(diagrams) :]:
         panel.remove()
     handles, names = panels[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=len(names), fontsize=8, frameon=False)
+    wide = len(names) if columns > 1 else 2
+    figure.legend(handles, names, loc="outside lower center", ncols=wide, fontsize=8, frameon=False)
     if title is not None:
         figure.suptitle(title, fontsize=11)
     return figure

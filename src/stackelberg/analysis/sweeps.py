@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stackelberg.analysis.errors import AnalysisError
-from stackelberg.analysis.figure_style import PANEL, looks
+from stackelberg.analysis.figure_style import PANEL, legend_below, looks
 from stackelberg.analysis.statistics import spread
 from stackelberg.extras import need
 
@@ -55,5 +55,5 @@ def sweep_figure(
     panel.grid(axis="y")
     if title is not None:
         panel.set_title(title)
-    figure.legend(loc="outside lower center", ncols=min(4, len(lines)), handlelength=2.6, columnspacing=1.2)
+    legend_below(figure, len(lines))
     return figure

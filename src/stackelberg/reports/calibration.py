@@ -25,7 +25,8 @@ def calibration(arms: Sequence[Arm]) -> Section | None:
     if not its:
         return None
     paper = tables()[ECE]
-    quoted = any(paper.figure(arm.method, arm.task) for arm in its)
+    varied = {arm.task for arm in its if arm.setting}
+    quoted = any(paper.figure(arm.method, arm.task) for arm in its if arm.task not in varied)
     columns = [Column("method", number=False)]
     columns += [Column(title) for title in (*PER_CENT.values(), *AS_THEY_ARE.values())]
     columns[2:2] = [Column("ECE, paper", quoted=True)] * quoted
@@ -38,12 +39,12 @@ def calibration(arms: Sequence[Arm]) -> Section | None:
             figures = {name: spread([each.figures[name] for each in arm.runs]) for name in (*PER_CENT, *AS_THEY_ARE)}
             row = [Cell(arm.name)]
             row += [
-                Cell(figures[name].text(100), highest=name == ECE and figures[name].mean <= least and len(of_task) > 1)
+                Cell(figures[name].text(100), best=name == ECE and figures[name].mean <= least and len(of_task) > 1)
                 for name in PER_CENT
             ]
             row += [Cell(figures[name].text(1, 3)) for name in AS_THEY_ARE]
             if quoted:
-                found = paper.figure(arm.method, task)
+                found = None if task in varied else paper.figure(arm.method, task)
                 row.insert(2, Cell(found.text if found else NOTHING))
             rows.append(row)
         bodies.append(Rows(rows, of_task[0].title))

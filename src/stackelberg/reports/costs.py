@@ -28,11 +28,13 @@ def costs(arms: Sequence[Arm], groups: Sequence[Group]) -> Section | None:
         *(place for place in range(1, 7) if any(row[place].text != NOTHING for body in bodies for row in body.rows)),
     ]
     columns = [Column("method", number=False), *map(Column, COLUMNS)]
-    machines = sorted({machine_of(each.run.folder) for arm in timed for each in arm.runs} - {""})
+    known = sorted({machine_of(each.run.folder) for arm in timed for each in arm.runs} - {""})
+    machines = [f"{device}, threads: {threads}" for device, _, threads in (one.rpartition(", ") for one in known)]
     notes = [
         "A run's time of a step is the median of what it logged, evaluations and checkpoints left out; ± is the "
-        "standard deviation over seeds. × plain is of the same seed on the same machine. Peak memory is PyTorch's, of the GPU.",
-        f"Measured on {'; '.join(machines) or 'a machine that is not known'} (threads last)."
+        "standard deviation over seeds. × plain is of the same seed on the same machine. Peak memory is PyTorch's, and "
+        "is measured on GPUs alone.",
+        f"Measured on {'; '.join(machines) or 'a machine that is not known'}."
         + " Different machines are not compared." * (len(machines) > 1),
     ]
     table = Table(

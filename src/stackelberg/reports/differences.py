@@ -31,7 +31,7 @@ def differences(groups: Sequence[Group]) -> Section | None:
             f"Differences from the baseline, in points, with {compared[0].level:.0%} intervals",
             columns,
             bodies,
-            list(dict.fromkeys(method_note(each) for each in compared)),
+            list(dict.fromkeys(method_note(each).replace("`", "") for each in compared)),
         )
     ]
     blocks += [Words(sentences(each), heading=each.title, listed=True) for each in compared]

@@ -17,13 +17,13 @@ class Cell:
 
     Args:
         text: as it is to be read.
-        highest: the highest of its column.
+        best: the best mean of its column, be it luck or not.
         strong: shown to be the best of its column.
         href: of a link, relative to the report.
     """
 
     text: str
-    highest: bool = False
+    best: bool = False
     strong: bool = False
     href: str | None = None
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from stackelberg.analysis.figure_style import MOST
+from stackelberg.analysis.figure_style import MOST, PANEL
 from stackelberg.analysis.learning_curves import Curve, at_common_steps, curves_figure
 from stackelberg.analysis.statistics import spread
 from stackelberg.analysis.sweeps import sweep_figure
@@ -18,11 +19,12 @@ from stackelberg.runs.records import read_records
 LOSSES = {
     "training loss": ("game/task_loss", "loss"),
     "validation loss": ("dev/loss", "dev/nll"),
-    "validation score": ("dev/score", "dev/sacrebleu"),
+    "validation score (%)": ("dev/score", "dev/sacrebleu"),
 }
 PROBING = "probing/"
 SETTING = re.compile(r"([^\s,=]+)\s*=\s*([-+]?[\d.]+(?:e[-+]?\d+)?)\b", re.IGNORECASE)
 SYMBOLS = {"epsilon": "ε", "steps": "K", "weight": "α", "init_std": "σ", "step_size": "η"}
+UPRIGHT = 5  # names that have room beside each other
 FEW = 3  # seeds; fewer have no shape to show
 
 
@@ -75,8 +77,11 @@ def _curves(arms: Sequence[Arm]) -> Gallery | None:
         records = {arm.name: [read_records(each.run.folder) for each in arm.runs] for arm in its}
         for what, names in LOSSES.items():
             for name in names:
+                scale = 100 if name == "dev/score" else 1
                 curves: Mapping[str, list[Curve]] = {
-                    method: [[(one["step"], one[name]) for one in run if one.get(name) is not None] for run in runs]
+                    method: [
+                        [(one["step"], scale * one[name]) for one in run if one.get(name) is not None] for run in runs
+                    ]
                     for method, runs in records.items()
                 }
                 curves = {method: found for method, found in curves.items() if len(at_common_steps(found)[0]) > 1}
@@ -93,7 +98,7 @@ def _curves(arms: Sequence[Arm]) -> Gallery | None:
 def _curve(task: str, title: str, what: str, curves: Mapping[str, Sequence[Curve]]) -> Picture:
     ends = {name: at_common_steps(its)[1][:, -1].mean() for name, its in curves.items()}
     return Picture(
-        name=f"{what.replace(' ', '-')}-{task}",
+        name=f"{what.partition(' (')[0].replace(' ', '-')}-{task}",
         alt=f"{what.capitalize()} on {title} by step; at the end "
         + ", ".join(f"{name} {value:.3g}" for name, value in ends.items())
         + ".",
@@ -139,8 +144,17 @@ def _violin(name: str, title: str, values: Mapping[str, Sequence[float]], label:
         name=name,
         alt=f"Violins of {label} on {title}: {means}.",
         caption="",
-        draw=lambda: violin_figure({title: values}, label=label),
+        draw=lambda: _one_panel(violin_figure({title: values}, label=label), len(values)),
     )
+
+
+def _one_panel(figure: Any, names: int) -> Any:
+    """As large as every other figure of the page; many names stand aslant."""
+    figure.set_size_inches(*PANEL)
+    if names > UPRIGHT:
+        for name in figure.axes[0].get_xticklabels():
+            name.set(rotation=30, ha="right", rotation_mode="anchor")
+    return figure
 
 
 def _words_of_lines(lines: Mapping[str, Mapping[float, Sequence[float]]]) -> str:

@@ -18,6 +18,7 @@ from stackelberg.nmt.recipe import TranslationRecipe
 from stackelberg.nmt.run import TranslationRun
 from stackelberg.reports.errors import ReportError
 from stackelberg.runs.folder import RECIPE, RESULT
+from stackelberg.studies.figures import AS_THEY_ARE
 from stackelberg.studies.store import Result, Store
 from stackelberg.studies.study import Show
 
@@ -25,6 +26,7 @@ AnyRecipe = Recipe | TranslationRecipe
 AnyRun = Run | TranslationRun
 
 STUDY = "study.yaml"
+ELSEWHERE = ("score", *AS_THEY_ARE)  # figures that have tables of their own
 DEEP = 5  # folders below the one that is given
 ORDER = ("plain", "adv", "freeat", "freelb", "r3f", "rdrop", "vat", "smart", "salt-adv", "salt")  # the paper's, widened
 NOT_COMPARED = ("seed", "method", "settings")
@@ -40,7 +42,7 @@ class Evidence:
         runs: the finished ones, by id.
         shows: the tables and figures that a study is made for.
         baseline: the method that differences are taken from; None for `plain`, or the first.
-        metric: of the table; None for a task's score, or a corpus's BLEU.
+        metrics: that a study asks for beside scores and costs, by their names among figures.
         remarks: what a reader must know.
         folders: that were given.
     """
@@ -50,7 +52,7 @@ class Evidence:
     runs: Mapping[str, AnyRun]
     shows: tuple[Show, ...]
     baseline: str | None
-    metric: str | None
+    metrics: tuple[str, ...]
     remarks: tuple[str, ...]
     folders: tuple[Path, ...]
 
@@ -93,7 +95,7 @@ def gather(folders: Sequence[Path], title: str | None = None) -> Evidence:
         runs=runs,
         shows=tuple(show for study in studies for show in study.shows),
         baseline=next((study.baseline for study in studies if study.baseline), None),
-        metric=next((study.metric for study in studies if study.metric), None),
+        metrics=tuple(dict.fromkeys(name for study in studies for name in study.metrics if name not in ELSEWHERE)),
         remarks=(*(said for study in studies for said in study.remarks), *remarks, *broken),
         folders=tuple(map(Path, folders)),
     )

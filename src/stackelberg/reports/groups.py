@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stackelberg.analysis.comparison import Comparison, Outcome, compare_scores, judged_scores, together
+from stackelberg.analysis.comparison import Comparison, Outcome, compare_scores, judged_scores
 from stackelberg.analysis.playing import machine_of, outcomes_of, subsets
 from stackelberg.errors import StackelbergError
 from stackelberg.nmt.run import MAIN, TranslationRun
@@ -66,7 +66,7 @@ class Group:
         title: its name as tables have it, with the setting where there are several.
         arms: the methods.
         comparison: of them; None where there is nothing to compare, or where it cannot be.
-        remarks: what a reader must know, such as why there is none.
+        remarks: what a reader must know: subsets, or why nothing is compared.
     """
 
     task: str
@@ -79,9 +79,11 @@ class Group:
 def arms_of(evidence: Evidence) -> list[Arm]:
     """Every method in every setting on every task, in the order of the studies."""
     found: dict[tuple[str, str, str], list[Played]] = {}
+    along = {show.along for show in evidence.shows if show.what == "sweep" and show.along}
     for result in evidence.finished:
-        key = result.task, result.method, result.setting
-        found.setdefault(key, []).append(Played(result, evidence.runs[result.id]))
+        setting = f"{next(iter(along))}={result.setting}" if len(along) == 1 and result.setting else result.setting
+        played = Played(result, evidence.runs[result.id])
+        found.setdefault((result.task, result.method, setting), []).append(played)
     tasks = list(dict.fromkeys(task for task, _, _ in found))
     return [
         Arm(task, title_of(runs[0].result), method, setting, tuple(runs))
@@ -92,64 +94,66 @@ def arms_of(evidence: Evidence) -> list[Arm]:
 
 
 def groups_of(evidence: Evidence, arms: Sequence[Arm]) -> list[Group]:
-    """All comparisons, p being corrected over all of them."""
+    """All comparisons, p not yet corrected for their number."""
     made = []
     for task in dict.fromkeys(arm.task for arm in arms):
         its = [arm for arm in arms if arm.task == task]
         for setting in dict.fromkeys(arm.setting for arm in its):
             made.append(_group(evidence, [arm for arm in its if arm.setting == setting], its))
-    compared = iter(together([each.comparison for each in made if each.comparison is not None]))
-    return [each if each.comparison is None else replace(each, comparison=next(compared)) for each in made]
+    return made
+
+
+def baseline_of(evidence: Evidence, arms: Sequence[Arm]) -> str:
+    """The method that those of one task are compared with."""
+    methods = [arm.method for arm in arms]
+    if evidence.baseline in methods:
+        return str(evidence.baseline)
+    return "plain" if "plain" in methods else methods[0]
 
 
 def _group(evidence: Evidence, arms: list[Arm], of_task: Sequence[Arm]) -> Group:
     """A method that has no such setting is the baseline of every setting, or else compared among its like."""
-    methods = [arm.method for arm in of_task]
-    baseline = evidence.baseline if evidence.baseline in methods else "plain" if "plain" in methods else methods[0]
+    title, setting = arms[0].title, arms[0].setting
+    baseline = baseline_of(evidence, of_task)
     if baseline not in [arm.method for arm in arms]:
         arms = [*[arm for arm in of_task if arm.method == baseline and not arm.setting], *arms]
-    title, setting = arms[-1].title, arms[-1].setting
+    baseline = baseline_of(evidence, arms)
     name = f"{title}, {setting}" if setting else title
-    if baseline not in [arm.method for arm in arms]:
-        baseline = arms[0].method
+    first = arms[0].runs[0].run
+    remarks = () if isinstance(first, TranslationRun) else tuple(subsets(first))
+    if len(arms) < 2:
+        return Group(arms[0].task, name, tuple(arms), None, remarks)
     try:
-        return Group(arms[-1].task, name, tuple(arms), _compared(arms, name, baseline))
+        return Group(arms[0].task, name, tuple(arms), _compared(arms, name, baseline), remarks)
     except (StackelbergError, OSError, ValueError, KeyError) as error:
-        return Group(arms[-1].task, name, tuple(arms), None, (f"{name}: no differences, because {error}.",))
+        return Group(arms[0].task, name, tuple(arms), None, (*remarks, f"There are no differences here: {error}."))
 
 
 def _compared(arms: Sequence[Arm], title: str, baseline: str) -> Comparison:
     played = [each for arm in arms for each in arm.runs]
-    runs = [each.run for each in played]
-    translations = [run for run in runs if isinstance(run, TranslationRun)]
+    translations = [each.run for each in played if isinstance(each.run, TranslationRun)]
     if translations:
         from stackelberg.analysis.translating import bleu_scores
 
         outcomes = [
             Outcome(
-                method=each.result.method,
-                seed=each.result.seed,
+                method=run.recipe.method,
+                seed=run.recipe.seed,
                 key=run.recipe.key(),
                 folder=str(run.folder),
                 predictions={},
                 seconds_per_step=run.figures.get("seconds_per_step"),
                 machine=machine_of(run.folder),
             )
-            for each, run in zip(played, translations, strict=True)
+            for run in translations
         ]
         first = translations[0]
         scores = bleu_scores(translations, outcomes, split_of(first))
         return compare_scores(scores, [MAIN[first.recipe.score]], title=title, baseline=baseline)
-    judging = [run for run in runs if not isinstance(run, TranslationRun)]
-    found, judged = outcomes_of(judging, Path(judging[0].folder.anchor))
-    first_run = judging[0]
-    return compare_scores(
-        judged_scores(found, judged, first_run.task.metrics),
-        first_run.task.metrics,
-        title=title,
-        baseline=baseline,
-        remarks=subsets(first_run),
-    )
+    runs = [each.run for each in played if not isinstance(each.run, TranslationRun)]
+    found, judged = outcomes_of(runs, Path(runs[0].folder.anchor))
+    metrics = runs[0].task.metrics
+    return compare_scores(judged_scores(found, judged, metrics), metrics, title=title, baseline=baseline)
 
 
 def split_of(run: TranslationRun) -> str:

@@ -63,7 +63,7 @@ def _cell(cell: Cell) -> str:
     text = _escaped(cell.text)
     if cell.href:
         return f"[{text}](<{cell.href}>)"
-    text = f"<u>{text}</u>" if cell.highest else text
+    text = f"<u>{text}</u>" if cell.best else text
     return f"**{text}**" if cell.strong else text
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,31 +16,30 @@ from stackelberg.reports.groups import Arm
 from stackelberg.runs.folder import VERSIONS
 
 HARDWARE = ("device", "cuda", "cores", "threads", "system")
+ELSEWHERE = ("seed", "method", "settings", "task", "kind")  # fields that other tables have, or a task's name says
 STATES = {"finished": "finished", "failed": "failed", "running": "running", "waiting": "not finished"}
 
 
 def settings(arms: Sequence[Arm]) -> Section:
     """Recipes, versions and hardware."""
-    blocks: list[Block] = []
+    everywhere = _common(arms)
+    bodies = []
     for task in dict.fromkeys(arm.task for arm in arms):
         its = [arm for arm in arms if arm.task == task]
-        common = _common([_fields(each.run.recipe) for arm in its for each in arm.runs])
-        blocks.append(
-            Facts(f"{its[0].title}, the same in all runs", [(name, _text(value)) for name, value in common.items()])
-        )
+        of_task = _common(its)
+        said = _said({name: value for name, value in of_task.items() if name not in everywhere})
         rows = []
         for arm in its:
-            own = _common([_fields(each.run.recipe) for each in arm.runs])
-            said = {
-                **{name: value for name, value in own.items() if name not in common},
-                **arm.runs[0].run.recipe.settings,
-            }
-            rows.append(
-                [Cell(arm.name), Cell(", ".join(f"{name} = {_text(value)}" for name, value in said.items()) or NOTHING)]
-            )
-        columns = [Column("method", number=False), Column("its settings", number=False)]
-        blocks.append(Table(f"{its[0].title}, settings of each method", columns, [Rows(rows)]))
-    blocks += _versions(arms)
+            own = {name: value for name, value in _common([arm]).items() if name not in of_task}
+            rows.append([Cell(arm.name), Cell(_said({**own, **arm.runs[0].run.recipe.settings}) or NOTHING)])
+        bodies.append(Rows(rows, f"{its[0].title}{': ' * bool(said)}{said}"))
+    columns = [Column("method", number=False), Column("its settings", number=False)]
+    notes = ["A setting that is not named is the method's own default. Folders are named by their last part."]
+    blocks: list[Block] = [
+        Facts("The same in all runs", [(name, _text(value)) for name, value in everywhere.items()]),
+        Table("Settings of each task and method", columns, bodies, notes),
+        *_versions(arms),
+    ]
     return Section("settings", "Settings and provenance", blocks)
 
 
@@ -72,20 +72,16 @@ def runs(evidence: Evidence, arms: Sequence[Arm], out: Path) -> Section:
     return Section("runs", "Runs", [Table("Every run", columns, [Rows(rows)], notes)])
 
 
-def _fields(recipe: Any) -> dict[str, Any]:
-    from dataclasses import fields
+def _common(arms: Sequence[Arm]) -> dict[str, Any]:
+    """Fields that all recipes have alike, but for those that have no value."""
+    recipes = [each.run.recipe for arm in arms for each in arm.runs]
+    names = [f.name for f in fields(recipes[0]) if f.name not in (*ELSEWHERE, *recipes[0].ABOUT)]
+    values = {name: [getattr(recipe, name, None) for recipe in recipes] for name in names}
+    return {name: its[0] for name, its in values.items() if its[0] is not None and all(one == its[0] for one in its)}
 
-    left_out = ("seed", "method", "settings", *recipe.ABOUT)
-    return {f.name: getattr(recipe, f.name) for f in fields(recipe) if f.name not in left_out}
 
-
-def _common(given: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    first = given[0]
-    return {
-        name: value
-        for name, value in first.items()
-        if value is not None and all(each.get(name) == value for each in given)
-    }
+def _said(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} = {_text(value)}" for name, value in settings.items())
 
 
 def _text(value: Any) -> str:

@@ -12,6 +12,7 @@ from stackelberg.reports.document import Document
 from stackelberg.reports.drawings import drawings
 from stackelberg.reports.evidence import Evidence
 from stackelberg.reports.groups import arms_of, groups_of
+from stackelberg.reports.measured import judged, measured_of
 from stackelberg.reports.provenance import runs, settings
 from stackelberg.reports.scores import scores
 from stackelberg.reports.verdict import verdict
@@ -25,10 +26,10 @@ def document_of(evidence: Evidence, out: Path) -> Document:
         out: the file that the report will be, which links are relative to.
     """
     arms = arms_of(evidence)
-    groups = groups_of(evidence, arms)
+    groups, measured = judged(groups_of(evidence, arms), measured_of(evidence, arms))
     sections = (
-        verdict(evidence, arms, groups),
-        scores(arms, groups),
+        verdict(evidence, arms, groups, measured),
+        scores(evidence, arms, groups, measured),
         differences(groups),
         calibration(arms),
         costs(arms, groups),

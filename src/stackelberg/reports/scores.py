@@ -4,31 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from stackelberg.analysis.comparison_report import p_text, range_text, signed
 from stackelberg.analysis.statistics import Spread, spread
 from stackelberg.reports.document import NOTHING, Block, Cell, Column, Rows, Section, Table, figure
+from stackelberg.reports.evidence import Evidence
 from stackelberg.reports.groups import Arm, Group
-from stackelberg.reports.quoted import AVERAGE, Quoted, QuotedTable, source, tables
-from stackelberg.reports.verdict import quoted_table
+from stackelberg.reports.measured import LOWER_IS_BETTER, Measured
+from stackelberg.reports.quoted import AVERAGE, ECE, Quoted, QuotedTable, source, tables
+from stackelberg.reports.verdict import quoted_tables
 
 MEAN = "mean of tasks"
 HERE, PAPER = "here", "paper"
 COMPUTED = "†"
 SCORES = ("accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman")
-ROBUSTNESS = "robustness/"
 
 
-def scores(arms: Sequence[Arm], groups: Sequence[Group]) -> Section:
+def scores(evidence: Evidence, arms: Sequence[Arm], groups: Sequence[Group], measured: Sequence[Measured]) -> Section:
     """The second section."""
-    blocks: list[Block] = [_main(arms, groups)]
-    blocks += [table for table in (_by_metric(arms), _robustness(arms)) if table is not None]
+    blocks: list[Block] = [_main(_in_order(evidence, arms), groups)]
+    blocks += [table for table in (_by_metric(arms), _measured(measured)) if table is not None]
+    blocks += _verbatim(evidence)
     return Section("scores", "Scores", blocks)
+
+
+def _in_order(evidence: Evidence, arms: Sequence[Arm]) -> list[Arm]:
+    """The study's, but of a grid the best first: there are many settings, and no other order means anything."""
+    if not any(show.what == "grid" for show in evidence.shows):
+        return list(arms)
+    first = {arm.name: spread([each.score for each in arm.runs]).mean for arm in reversed(arms)}
+    return sorted(arms, key=lambda arm: -first[arm.name])
 
 
 def _main(arms: Sequence[Arm], groups: Sequence[Group]) -> Table:
     by_name = _by_name(arms)
     tasks = list(dict.fromkeys(arm.task for arm in arms))
     titles = {arm.task: arm.title for arm in arms}
-    quoted = {arm.task: table for arm in arms if (table := quoted_table(arm)) is not None}
+    quoted = quoted_tables(arms)
     columns, bodies = [Column("method", number=False)], [[Cell(name)] for name in by_name]
     computed = False
     for task in tasks:
@@ -61,8 +72,8 @@ def _main(arms: Sequence[Arm], groups: Sequence[Group]) -> Table:
 def _notes(quoted: Mapping[str, QuotedTable], computed: bool) -> list[str]:
     said = [
         "A task's score is the mean of its metrics and of its splits; of translation, BLEU. ± is the standard "
-        "deviation over seeds. Underlined: the highest mean of a column. Bold: shown to be better than every other method of the "
-        "task, which the highest mean alone does not show."
+        "deviation over seeds. Underlined: the highest mean of a column. Bold: shown to be better than every other "
+        "method of the task, which the highest mean alone does not show."
     ]
     if quoted:
         places = {table.place: table for table in quoted.values()}
@@ -85,7 +96,7 @@ def _by_metric(arms: Sequence[Arm]) -> Table | None:
             names = metrics_of(arm)
             if len(names) < 2:
                 continue
-            table = quoted_table(arm)
+            table = quoted_tables(arms).get(task)
             found = table.figure(arm.method, task) if table is not None else None
             scale = 1.0 if arm.runs[0].result.kind == "nmt" else 100.0
             values = [spread([each.figures[name] for each in arm.runs]).text(scale) for name in names]
@@ -107,28 +118,84 @@ def _by_metric(arms: Sequence[Arm]) -> Table | None:
     return Table("Tasks with several metrics, each by itself", columns, bodies, notes)
 
 
-def _robustness(arms: Sequence[Arm]) -> Table | None:
-    names = list(
-        dict.fromkeys(name for arm in arms for each in arm.runs for name in each.figures if name.startswith(ROBUSTNESS))
-    )
-    if not names:
+def _measured(measured: Sequence[Measured]) -> Table | None:
+    if not measured:
         return None
+    bodies, quoting = [], False
+    for task, name in dict.fromkeys((each.arm.task, each.name) for each in measured):
+        its = [each for each in measured if (each.arm.task, each.name) == (task, name)]
+        means = [each.score for each in its]
+        better = name not in LOWER_IS_BETTER
+        rows = []
+        for each in its:
+            quoted = _quoted_measure(each)
+            quoting |= quoted is not None
+            rows.append(
+                [
+                    Cell(each.arm.name),
+                    _cell(each.score, means, strong=False, high=better),
+                    Cell(NOTHING if quoted is None else quoted.text),
+                    Cell(NOTHING if each.difference is None else signed(each.difference)),
+                    Cell(range_text(each.interval)),
+                    Cell(p_text(each.p)),
+                    Cell("yes" if each.shown else "no" if each.baseline else NOTHING, strong=each.shown),
+                ]
+            )
+        bodies.append(Rows(rows, f"{its[0].arm.title}: {name.replace('/', ' ')}"))
+    columns = [
+        Column("method", number=False),
+        Column(HERE),
+        Column(PAPER, quoted=True),
+        Column("less the baseline"),
+        Column("over seeds"),
+        Column("p (Holm)"),
+        Column("shown", number=False),
+    ]
+    if not quoting:
+        columns = [*columns[:2], *columns[3:]]
+        bodies = [Rows([[*row[:2], *row[3:]] for row in body.rows], body.heading) for body in bodies]
+    notes = [
+        f"Figures times 100; ± is the standard deviation over seeds. Differences from {_baselines(measured)}, in "
+        "points, are paired by seed, rows kept, with 95% intervals (Student's t); p is corrected over all comparisons of this "
+        "report."
+    ]
+    if quoting:
+        notes.append(f"Columns “{PAPER}” are quoted from {source()}, Table 6 and Figure 2: BERT-base.")
+    return Table("What else was measured", columns, bodies, notes)
+
+
+def _baselines(measured: Sequence[Measured]) -> str:
+    return " or ".join(dict.fromkeys(each.baseline for each in measured if each.baseline)) or "a baseline"
+
+
+def _quoted_measure(measured: Measured) -> Quoted | None:
+    """ANLI's rounds, and the ECE of SST-2."""
+    if measured.arm.setting:
+        return None
+    kind, _, rest = measured.name.partition("/")
+    if kind == ECE:
+        return tables()[ECE].figure(measured.arm.method, measured.arm.task)
+    split, _, title = rest.partition("/")
+    table = tables().get(f"anli-{split}") if kind == "robustness" else None
+    return None if table is None else table.figure(measured.arm.method, "anli" if title == "anli-all" else title)
+
+
+def _verbatim(evidence: Evidence) -> list[Table]:
+    """The paper's tables that a study mirrors, as they are printed."""
+    labels = dict.fromkeys(show.mirrors for show in evidence.shows if show.mirrors)
+    return [_printed(table) for table in tables().values() if table.label in labels]
+
+
+def _printed(table: QuotedTable) -> Table:
+    names = list(dict.fromkeys(name for row in table.methods.values() for name in row))
     columns = [Column("method", number=False)]
-    rows = [[Cell(f"{arm.name}, trained on {arm.title}")] for arm in arms]
-    for name in names:
-        title = name.removeprefix(ROBUSTNESS).replace("/", " ")
-        group, _, task = title.partition(" ")
-        table = tables().get(f"anli-{group}")
-        means = [_spread_of(arm, name) for arm in arms]
-        columns.append(Column(HERE, title))
-        for row, mean in zip(rows, means, strict=True):
-            row.append(_cell(mean, [each for each in means if each is not None]))
-        if table is not None:
-            columns.append(Column(PAPER, title, quoted=True))
-            for row, arm in zip(rows, arms, strict=True):
-                row.append(_quoted(table.figure(arm.method, "anli" if task == "anli-all" else task)))
-    notes = [f"Accuracy, times 100. Columns “{PAPER}” are quoted from {source()}, Table 6: BERT-base trained on ANLI."]
-    return Table("Robustness", columns, [Rows(rows)], notes)
+    columns += [Column(name, table.measures.get(name, " "), quoted=True) for name in names]
+    rows = [
+        [Cell(method), *(Cell(row[name].text if name in row else NOTHING) for name in names)]
+        for method, row in table.methods.items()
+    ]
+    about = f"Quoted as printed from {source()}, {table.place}; plain is the paper's model without a regularizer. "
+    return Table(f"Quoted, {table.place}: {table.title}", columns, [Rows(rows)], [about + table.about])
 
 
 def metrics_of(arm: Arm) -> list[str]:
@@ -157,20 +224,17 @@ def _is_best(arm: Arm, groups: Sequence[Group]) -> bool:
     return bool(mine) and all(each.comparison is not None and each.comparison.best == arm.method for each in mine)
 
 
-def _spread_of(arm: Arm, name: str) -> Spread | None:
-    values = [each.figures[name] for each in arm.runs if name in each.figures]
-    return spread(values) if values else None
-
-
-def _cell(mean: Spread | None, column: Sequence[Spread], *, strong: bool = False) -> Cell:
-    highest = mean is not None and len(column) > 1 and mean.mean >= max(each.mean for each in column)
-    return Cell(figure(mean), highest=highest, strong=strong)
+def _cell(mean: Spread | None, column: Sequence[Spread], *, strong: bool = False, high: bool = True) -> Cell:
+    means = [each.mean if high else -each.mean for each in column]
+    if mean is None or max(means) == min(means):
+        return Cell(figure(mean), strong=strong)
+    return Cell(figure(mean), best=(mean.mean if high else -mean.mean) == max(means), strong=strong)
 
 
 def _quoted(found: Quoted | None) -> Cell:
     if found is None:
         return Cell(NOTHING)
-    return Cell(f"{found.mean:.1f}{COMPUTED}" if "/" in found.text else found.text)
+    return Cell(f"{found.mean:.2f}{COMPUTED}" if "/" in found.text else found.text)
 
 
 def _quoted_average(table: QuotedTable, method: str, tasks: Sequence[str]) -> Cell:

@@ -84,9 +84,9 @@ def _take_page_colours(element: ElementTree.Element) -> None:
         elif name and name not in ("font-family", "stroke-linejoin"):
             element.set(name, value)
     for name in COLOURED:
-        value = element.get(name)
-        if value is not None:
-            element.set(name, BY_COLOUR.get(value.lower(), value))
+        colour = element.get(name)
+        if colour is not None:
+            element.set(name, BY_COLOUR.get(colour.lower(), colour))
     if element.tag == f"{{{SVG}}}text" and "fill" not in element.attrib:
         element.set("fill", BY_COLOUR[INK])
 

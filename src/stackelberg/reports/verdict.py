@@ -11,39 +11,44 @@ from stackelberg.analysis.comparison_report import between, p_text, range_text
 from stackelberg.reports.document import Section, Words
 from stackelberg.reports.evidence import Evidence
 from stackelberg.reports.groups import Arm, Group
+from stackelberg.reports.measured import Measured
 from stackelberg.reports.quoted import QuotedTable, table_of
 
 NAMED = 8  # runs that are named here; all are in the last table
 
 
-def verdict(evidence: Evidence, arms: Sequence[Arm], groups: Sequence[Group]) -> Section:
+def verdict(evidence: Evidence, arms: Sequence[Arm], groups: Sequence[Group], measured: Sequence[Measured]) -> Section:
     """The first section."""
     compared = [each.comparison for each in groups if each.comparison is not None]
-    pairs = [(each, pair) for each in compared for pair in each.pairs]
-    shown = [(each, pair) for each, pair in pairs if pair.shown]
+    shown = [(each, pair) for each in compared for pair in each.pairs if pair.shown]
     points = [_point(each, pair) for each, pair in shown]
+    points += [_measured_point(each) for each in measured if each.shown]
     points += _best(compared)
     points += _limits(compared)
-    points += [remark for each in groups for remark in each.remarks if each.comparison is None]
+    points += _remarks(groups)
     points += _beside_the_paper(arms)
     points += evidence.remarks
     return Section(
         "verdict",
         "What is shown",
         [
-            Words([_lead(compared, len(pairs), len(shown))], lead=True),
+            Words([_lead(compared, measured)], lead=True),
             Words(points, listed=True),
             Words(_coverage(evidence, arms), heading="What it is made from", listed=True),
         ],
     )
 
 
-def _lead(compared: Sequence[Comparison], pairs: int, shown: int) -> str:
+def _lead(compared: Sequence[Comparison], measured: Sequence[Measured]) -> str:
+    given: list[Pair | Measured] = [pair for each in compared for pair in each.pairs]
+    given += [each for each in measured if each.baseline is not None]
+    pairs = len(given)
     if not pairs:
         return "Nothing is compared here: there are no two methods with scores on the same rows."
-    baselines = " or ".join(dict.fromkeys(each.baseline for each in compared if each.pairs))
+    shown = sum(each.shown for each in given)
+    baselines = " or ".join(dict.fromkeys(str(each.baseline) for each in given))
     over = f"{pairs} comparison{'s' * (pairs > 1)} with {baselines}"
-    if all(pair.p is None for each in compared for pair in each.pairs):
+    if all(each.p is None for each in given):
         return f"None of {over} can be judged: a difference between methods needs several seeds that both have."
     if not shown:
         return f"No difference is shown in {over}: none is more than luck of seeds and rows may be."
@@ -57,6 +62,16 @@ def _point(comparison: Comparison, pair: Pair) -> str:
         f"{comparison.title}: {pair.method} scores {abs(100 * its.value):.1f} points "
         f"{'more' if its.value > 0 else 'less'} than {pair.baseline}, {comparison.level:.0%} interval over rows and "
         f"seeds {range_text(its.over_both)} (p {p_text(pair.p)} after Holm's correction over all comparisons)."
+    )
+
+
+def _measured_point(measured: Measured) -> str:
+    assert measured.difference is not None  # or it would not be shown
+    return (
+        f"{measured.arm.title}, {measured.name.replace('/', ' ')}: {measured.arm.name} has "
+        f"{abs(100 * measured.difference):.1f} points {'more' if measured.difference > 0 else 'less'} than "
+        f"{measured.baseline}, 95% interval over seeds {range_text(measured.interval)} (p {p_text(measured.p)} after "
+        "Holm's correction over all comparisons)."
     )
 
 
@@ -78,8 +93,16 @@ def _limits(compared: Sequence[Comparison]) -> list[str]:
     ]
 
 
+def _remarks(groups: Sequence[Group]) -> list[str]:
+    """Of each task once, however many settings there are."""
+    by_task: dict[str, list[str]] = {}
+    for each in groups:
+        by_task.setdefault(each.arms[0].title, []).extend(each.remarks)
+    return [f"{title}: {' '.join(dict.fromkeys(said))}" for title, said in by_task.items() if said]
+
+
 def _beside_the_paper(arms: Sequence[Arm]) -> list[str]:
-    quoted = {arm.task: table for arm in arms if (table := quoted_table(arm)) is not None}
+    quoted = quoted_tables(arms)
     if not quoted:
         return []
     models = {Path(each.run.recipe.model).name for arm in arms if arm.task in quoted for each in arm.runs}
@@ -95,9 +118,11 @@ def _beside_the_paper(arms: Sequence[Arm]) -> list[str]:
     ]
 
 
-def quoted_table(arm: Arm) -> QuotedTable | None:
-    """The paper's table that has this task."""
-    return table_of(arm.task, "test" if arm.runs[0].result.kind == "nmt" else "dev")
+def quoted_tables(arms: Sequence[Arm]) -> dict[str, QuotedTable]:
+    """For each task the paper's table that has it; none where settings are varied, which the table says nothing of."""
+    varied = {arm.task for arm in arms if arm.setting}
+    splits = {arm.task: "test" if arm.runs[0].result.kind == "nmt" else "dev" for arm in arms if arm.task not in varied}
+    return {task: table for task, split in splits.items() if (table := table_of(task, split)) is not None}
 
 
 def _coverage(evidence: Evidence, arms: Sequence[Arm]) -> list[str]:

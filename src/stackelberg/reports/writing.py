@@ -12,7 +12,7 @@ from urllib.parse import quote
 from stackelberg.analysis.figure_style import styled
 from stackelberg.analysis.reliability_diagram import ENDINGS, save_figure
 from stackelberg.extras import need
-from stackelberg.reports.document import Document
+from stackelberg.reports.document import Document, Words
 from stackelberg.reports.errors import ReportError
 from stackelberg.reports.evidence import gather
 from stackelberg.reports.html import GENERATOR, html
@@ -40,6 +40,12 @@ class Written:
     markdown: Path | None
     figures: tuple[Path, ...]
     document: Document
+
+    @property
+    def verdict(self) -> list[str]:
+        """What is shown, in words."""
+        blocks = [block for block in self.document.sections[0].blocks if isinstance(block, Words)]
+        return [sentence for block in blocks for sentence in block.sentences]
 
 
 def write_report(
