@@ -38,8 +38,11 @@ def demo(
     """
     _check(jobs)
     from ..analysis.comparison_report import score_table, sentences
-    from ..demo.folder import FIGURES, REPORT, STUDY, begin
+    from ..analysis.figure_style import styled
+    from ..analysis.reliability_diagram import save_figure
+    from ..demo.folder import PICTURE, REPORT, STUDY, begin
     from ..demo.outcome import comparison
+    from ..demo.picture import picture
     from ..demo.plan import study_of
     from ..reports import write_report
     from ..studies.local import LocalCrew, cores, visible_gpus
@@ -60,17 +63,15 @@ def demo(
         typer.echo("stopped; the same command goes on from here", err=True)
         raise typer.Exit(INTERRUPTED) from None
     found = comparison(store, seeds)
-    if not quiet:
-        typer.echo("writing the report", err=True)
-    write_report([out / STUDY], out / REPORT, figures=out / FIGURES)
     to = console()
-    show_table(to, score_table(found), title=found.title)
-    for said in sentences(found):
+    show_table(to, score_table(found), title=study.title)
+    for said in (*sentences(found), *study.remarks):
         say(to, f"· {said}")
-    for remark in study.remarks:
-        say(to, f"· {remark}")
+    write_report([out / STUDY], out / REPORT)
+    with styled():
+        save_figure(picture(found, study.title), out / PICTURE)
     for line in _next(store, out, model):
-        to.print(line, markup=False, soft_wrap=True)
+        say(to, line)
 
 
 def _check(jobs: int | None) -> None:

@@ -2,7 +2,7 @@
 
 letters/train.tsv, dev.tsv    the task          study/         the runs, as `stackelberg study` keeps them
 model/                        the encoder       report.html    what came of them
-                                                figures/       those of the report, by themselves
+                                                picture.png    score, calibration and cost
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stackelberg.storage import UNFINISHED, sweep_unfinished, write_whole
 
 TRAIN, DEV = Path("letters", "train.tsv"), Path("letters", "dev.tsv")
 MODEL, STUDY = Path("model"), Path("study")
-REPORT, FIGURES = Path("report.html"), Path("figures")
+REPORT, PICTURE = Path("report.html"), Path("picture.png")
 ROWS = {TRAIN: 600, DEV: 1000}
 SEED = 0  # of the letters
 

@@ -3,8 +3,8 @@
 A letter complains about one or two things of one desk, and often praises a thing of another, which decides nothing.
 What is hard is the gap between the rows to learn from and the rows to be judged by:
 
-- in training a desk's words are as frequent as words are, the n-th a share of 1/n, and the last are never seen; when
-  judged, all are equally frequent;
+- in training some of a desk's words are frequent and others rare, the n-th of them in proportion to 1/√n, and the last
+  are never seen; when judged, all are equally frequent;
 - in training praise comes first and the complaint after it; when judged, it may be the other way round, and some words
   are misspelt;
 - a tenth of the training rows have a wrong label.
