@@ -12,6 +12,7 @@ with needs("typer", extra="cli"):
     from . import (
         calibrate,
         compare,
+        demo,
         doctor,
         evaluate,
         export,
@@ -30,6 +31,7 @@ with needs("typer", extra="cli"):
 COMMANDS = (
     calibrate,
     compare,
+    demo,
     doctor,
     evaluate,
     export,
