@@ -11,7 +11,7 @@ from stackelberg.analysis.statistics import spread
 from stackelberg.errors import StackelbergError
 from stackelberg.nlu.calibration import reliability
 from stackelberg.nmt.run import TranslationRun
-from stackelberg.reports.document import NOTHING, Block, Cell, Column, Gallery, Picture, Rows, Section, Table
+from stackelberg.reports.document import NOTHING, Block, Cell, Column, Gallery, Picture, Rows, Section, Table, compact
 from stackelberg.reports.groups import Arm
 from stackelberg.reports.quoted import ECE, source, tables
 
@@ -54,7 +54,7 @@ def calibration(arms: Sequence[Arm]) -> Section | None:
     ]
     if quoted:
         notes.append(f"“ECE, paper” is quoted from {source()}, {paper.place}: {paper.about}")
-    blocks: list[Block] = [Table("Calibration", columns, bodies, notes)]
+    blocks: list[Block] = [compact(Table("Calibration", columns, bodies, notes))]
     for task in dict.fromkeys(arm.task for arm in its):
         of_task = [arm for arm in its if arm.task == task and not arm.setting]
         pictures = [picture for arm in of_task if (picture := _diagram(arm)) is not None]

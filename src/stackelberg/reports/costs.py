@@ -8,7 +8,7 @@ import numpy as np
 
 from stackelberg.analysis.playing import machine_of
 from stackelberg.analysis.statistics import spread
-from stackelberg.reports.document import NOTHING, Cell, Column, Rows, Section, Table
+from stackelberg.reports.document import NOTHING, Cell, Column, Rows, Section, Table, compact
 from stackelberg.reports.groups import Arm, Group
 
 COLUMNS = ("ms a step", "× plain", "tokens a second", "peak GiB", "steps", "seconds in all")
@@ -23,10 +23,6 @@ def costs(arms: Sequence[Arm], groups: Sequence[Group]) -> Section | None:
     for task in dict.fromkeys(arm.task for arm in timed):
         its = [arm for arm in timed if arm.task == task]
         bodies.append(Rows([_row(arm, groups) for arm in its], its[0].title))
-    used = [
-        0,
-        *(place for place in range(1, 7) if any(row[place].text != NOTHING for body in bodies for row in body.rows)),
-    ]
     columns = [Column("method", number=False), *map(Column, COLUMNS)]
     known = sorted({machine_of(each.run.folder) for arm in timed for each in arm.runs} - {""})
     machines = [f"{device}, threads: {threads}" for device, _, threads in (one.rpartition(", ") for one in known)]
@@ -37,13 +33,7 @@ def costs(arms: Sequence[Arm], groups: Sequence[Group]) -> Section | None:
         f"Measured on {'; '.join(machines) or 'a machine that is not known'}."
         + " Different machines are not compared." * (len(machines) > 1),
     ]
-    table = Table(
-        "Time and memory",
-        [columns[place] for place in used],
-        [Rows([[row[place] for place in used] for row in body.rows], body.heading) for body in bodies],
-        notes,
-    )
-    return Section("cost", "Cost", [table])
+    return Section("cost", "Cost", [compact(Table("Time and memory", columns, bodies, notes))])
 
 
 def _row(arm: Arm, groups: Sequence[Group]) -> list[Cell]:

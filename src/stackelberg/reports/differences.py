@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stackelberg.analysis.comparison_report import difference_table, method_note, sentences
-from stackelberg.reports.document import Block, Cell, Column, Rows, Section, Table, Words
+from stackelberg.reports.document import Block, Cell, Column, Rows, Section, Table, Words, compact
 from stackelberg.reports.groups import Group
 
 
@@ -27,11 +27,13 @@ def differences(groups: Sequence[Group]) -> Section | None:
         for each in compared
     ]
     blocks: list[Block] = [
-        Table(
-            f"Differences from the baseline, in points, with {compared[0].level:.0%} intervals",
-            columns,
-            bodies,
-            list(dict.fromkeys(method_note(each).replace("`", "") for each in compared)),
+        compact(
+            Table(
+                f"Differences from the baseline, in points, with {compared[0].level:.0%} intervals",
+                columns,
+                bodies,
+                list(dict.fromkeys(method_note(each).replace("`", "") for each in compared)),
+            )
         )
     ]
     blocks += [Words(sentences(each), heading=each.title, listed=True) for each in compared]

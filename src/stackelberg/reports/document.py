@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stackelberg.analysis.statistics import Spread
@@ -68,6 +68,14 @@ class Table:
     columns: Sequence[Column]
     bodies: Sequence[Rows]
     notes: Sequence[str] = ()
+
+
+def compact(table: Table) -> Table:
+    """Without the columns that have nothing in them."""
+    rows = [row for body in table.bodies for row in body.rows]
+    used = [place for place in range(len(table.columns)) if any(row[place].text != NOTHING for row in rows)]
+    bodies = [replace(body, rows=[[row[place] for place in used] for row in body.rows]) for body in table.bodies]
+    return replace(table, columns=[table.columns[place] for place in used], bodies=bodies)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from stackelberg.reports.document import NOTHING, Block, Cell, Column, Facts, Rows, Section, Table
+from stackelberg.reports.document import NOTHING, Block, Cell, Column, Facts, Rows, Section, Table, compact
 from stackelberg.reports.evidence import Evidence
 from stackelberg.reports.groups import Arm
 from stackelberg.runs.folder import VERSIONS
@@ -66,10 +66,8 @@ def runs(evidence: Evidence, arms: Sequence[Arm], out: Path) -> Section:
     words = {"method", "task", "setting", "state"}
     names = ("method", "task", "setting", "seed", "score", "best step", "seconds", "state")
     columns = [Column(name, number=name not in words) for name in names]
-    if all(row[2].text == NOTHING for row in rows):
-        columns, rows = [*columns[:2], *columns[3:]], [[*row[:2], *row[3:]] for row in rows]
     notes = ["A method's name leads to its run's folder, as long as this file stays where it was written."]
-    return Section("runs", "Runs", [Table("Every run", columns, [Rows(rows)], notes)])
+    return Section("runs", "Runs", [compact(Table("Every run", columns, [Rows(rows)], notes))])
 
 
 def _common(arms: Sequence[Arm]) -> dict[str, Any]:

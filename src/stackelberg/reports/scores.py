@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from stackelberg.analysis.comparison_report import p_text, range_text, signed
 from stackelberg.analysis.statistics import Spread, spread
-from stackelberg.reports.document import NOTHING, Block, Cell, Column, Rows, Section, Table, figure
+from stackelberg.reports.document import NOTHING, Block, Cell, Column, Rows, Section, Table, compact, figure
 from stackelberg.reports.evidence import Evidence
 from stackelberg.reports.groups import Arm, Group
 from stackelberg.reports.measured import LOWER_IS_BETTER, Measured
@@ -23,7 +23,7 @@ def scores(evidence: Evidence, arms: Sequence[Arm], groups: Sequence[Group], mea
     """The second section."""
     blocks: list[Block] = [_main(_in_order(evidence, arms), groups)]
     blocks += [table for table in (_by_metric(arms), _measured(measured)) if table is not None]
-    blocks += _verbatim(evidence)
+    blocks += _verbatim(evidence, arms, measured)
     return Section("scores", "Scores", blocks)
 
 
@@ -83,7 +83,7 @@ def _notes(quoted: Mapping[str, QuotedTable], computed: bool) -> list[str]:
             + "."
         )
     if computed:
-        said.append(f"{COMPUTED} The mean, computed here, of several figures that the paper prints; those are below.")
+        said.append(f"{COMPUTED} Computed here: the mean of figures that the paper prints.")
     return said
 
 
@@ -96,9 +96,10 @@ def _by_metric(arms: Sequence[Arm]) -> Table | None:
             names = metrics_of(arm)
             if len(names) < 2:
                 continue
-            table = quoted_tables(arms).get(task)
+            translation = arm.runs[0].result.kind == "nmt"
+            table = None if translation else quoted_tables(arms).get(task)  # of one metric: it is in the first table
             found = table.figure(arm.method, task) if table is not None else None
-            scale = 1.0 if arm.runs[0].result.kind == "nmt" else 100.0
+            scale = 1.0 if translation else 100.0
             values = [spread([each.figures[name] for each in arm.runs]).text(scale) for name in names]
             measured = " / ".join(name.replace("_", " ") for name in names)
             rows.append(
@@ -115,7 +116,7 @@ def _by_metric(arms: Sequence[Arm]) -> Table | None:
         Column(PAPER, quoted=True),
     ]
     notes = ["Quoted figures as the paper prints them, in its order of the metrics."]
-    return Table("Tasks with several metrics, each by itself", columns, bodies, notes)
+    return compact(Table("Tasks with several metrics, each by itself", columns, bodies, notes))
 
 
 def _measured(measured: Sequence[Measured]) -> Table | None:
@@ -151,17 +152,14 @@ def _measured(measured: Sequence[Measured]) -> Table | None:
         Column("p (Holm)"),
         Column("shown", number=False),
     ]
-    if not quoting:
-        columns = [*columns[:2], *columns[3:]]
-        bodies = [Rows([[*row[:2], *row[3:]] for row in body.rows], body.heading) for body in bodies]
     notes = [
         f"Figures times 100; ± is the standard deviation over seeds. Differences from {_baselines(measured)}, in "
-        "points, are paired by seed, rows kept, with 95% intervals (Student's t); p is corrected over all comparisons of this "
-        "report."
+        "points, are paired by seed, rows kept, with 95% intervals (Student's t); p is corrected over all "
+        "comparisons of this report."
     ]
     if quoting:
         notes.append(f"Columns “{PAPER}” are quoted from {source()}, Table 6 and Figure 2: BERT-base.")
-    return Table("What else was measured", columns, bodies, notes)
+    return compact(Table("What else was measured", columns, bodies, notes))
 
 
 def _baselines(measured: Sequence[Measured]) -> str:
@@ -169,21 +167,32 @@ def _baselines(measured: Sequence[Measured]) -> str:
 
 
 def _quoted_measure(measured: Measured) -> Quoted | None:
-    """ANLI's rounds, and the ECE of SST-2."""
-    if measured.arm.setting:
-        return None
+    table, task = _place_of(measured)
+    return None if table is None else table.figure(measured.arm.method, task)
+
+
+def _place_of(measured: Measured) -> tuple[QuotedTable | None, str]:
+    """Where the paper has it: ANLI's rounds, and the ECE of SST-2."""
     kind, _, rest = measured.name.partition("/")
+    if measured.arm.setting:
+        return None, ""
     if kind == ECE:
-        return tables()[ECE].figure(measured.arm.method, measured.arm.task)
+        return tables()[ECE], measured.arm.task
     split, _, title = rest.partition("/")
     table = tables().get(f"anli-{split}") if kind == "robustness" else None
-    return None if table is None else table.figure(measured.arm.method, "anli" if title == "anli-all" else title)
+    return table, "anli" if title == "anli-all" else title
 
 
-def _verbatim(evidence: Evidence) -> list[Table]:
-    """The paper's tables that a study mirrors, as they are printed."""
-    labels = dict.fromkeys(show.mirrors for show in evidence.shows if show.mirrors)
-    return [_printed(table) for table in tables().values() if table.label in labels]
+def _verbatim(evidence: Evidence, arms: Sequence[Arm], measured: Sequence[Measured]) -> list[Table]:
+    """The paper's tables that a study mirrors, as they are printed, unless all of it stands beside its own figures."""
+    labels = {show.mirrors for show in evidence.shows}
+    beside = {(table.name, task) for task, table in quoted_tables(arms).items()}
+    beside |= {(table.name, task) for each in measured for table, task in [_place_of(each)] if table is not None}
+    return [
+        _printed(table)
+        for table in tables().values()
+        if table.label in labels and table.name != ECE and {(table.name, task) for task in table.measures} - beside
+    ]
 
 
 def _printed(table: QuotedTable) -> Table:

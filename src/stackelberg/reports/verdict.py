@@ -21,13 +21,13 @@ def verdict(evidence: Evidence, arms: Sequence[Arm], groups: Sequence[Group], me
     """The first section."""
     compared = [each.comparison for each in groups if each.comparison is not None]
     shown = [(each, pair) for each in compared for pair in each.pairs if pair.shown]
-    points = [_point(each, pair) for each, pair in shown]
+    points = list(evidence.remarks)
+    points += [_point(each, pair) for each, pair in shown]
     points += [_measured_point(each) for each in measured if each.shown]
     points += _best(compared)
     points += _limits(compared)
     points += _remarks(groups)
     points += _beside_the_paper(arms)
-    points += evidence.remarks
     return Section(
         "verdict",
         "What is shown",
