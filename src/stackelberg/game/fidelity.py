@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from .follower import Trajectory
-from .hand import Hand, Parts, doubled, size
+from .hand import Hand, Parts, size
 from .injection import Deltas
 
 
@@ -18,13 +18,12 @@ from .injection import Deltas
 class Fidelity:
     """One batch in working precision against float64, the things that can go wrong measured apart.
 
-    The product is compared along the same trajectory (δ⁰, g⁰, δ¹, …) for the same v = ∂F/∂δ^K, over the sentences
-    that are trusted. The interaction lets float64 use its own g, whose length enters as 1 / ‖g‖, and its own v. The
-    direction is g's own.
+    The product is compared along the same trajectory (δ⁰, g⁰, δ¹, …), over the sentences that are trusted. The
+    interaction also lets float64 use its own g, whose length enters as 1 / ‖g‖. The direction is g's own.
     """
 
-    product: float  # cos with float64's sweep along the same trajectory, of the same v; NaN if none is trusted
-    interaction: float  # cos of the interaction with float64's own at the same δ
+    product: float  # cos of the interaction with float64's along the same trajectory; NaN if none is trusted
+    interaction: float  # the same, float64 with its own gradients at the same δ
     direction: float  # the smallest |cos(g, g64)| of a trusted sentence and step
     reached: float  # Σ ℓ(δ^K), over what the float64 follower reaches by itself
     guarded: float  # share of (sentence, step) pairs left out of the interaction as noise
@@ -44,15 +43,12 @@ def measure(
     try:
         working = deal(core, None)
         path = working.contest.climb(working.start, working.round.target)
-        v, paid = working.cotangent(path), working.pay(path.deltas[-1])
-        mine = working.interaction(path, v)
+        mine, paid = working.interaction(path), working.pay(path.deltas[-1])
         with torch.autocast(working.round.conditions.device.type, enabled=False):
             exact = deal(reference, working.start)
             along, own_gradients = exact.retrace(path, own_gradients=False)
             own_path, _ = exact.retrace(path, own_gradients=True)
-            same = exact.interaction(along, doubled(v))
-            own = exact.interaction(own_path)
-            leader = exact.leader(along)
+            same, own, leader = exact.interaction(along), exact.interaction(own_path), exact.leader(along)
             climbed = exact.contest.climb(exact.start, exact.round.target)
             reachable = exact.pay(climbed.deltas[-1])
     finally:

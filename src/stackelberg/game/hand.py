@@ -25,14 +25,10 @@ class Hand:
     start: Deltas
     pay: Callable[[Deltas], Tensor]  # (α/N) Σ ℓ at δ, against the clean prediction
 
-    def cotangent(self, path: Trajectory) -> Deltas:
-        """v = ∂F/∂δ^K, which the sweep begins with."""
+    def interaction(self, path: Trajectory) -> Parts:
+        """(∂F/∂δ^K)(dδ^K/dθ), the part that goes through the clean prediction included."""
         last = {side: delta.detach().requires_grad_() for side, delta in path.deltas[-1].items()}
-        return dict(zip(last, torch.autograd.grad(self.pay(last), list(last.values())), strict=True))
-
-    def interaction(self, path: Trajectory, v: Deltas | None = None) -> Parts:
-        """v (dδ^K/dθ), v being ∂F/∂δ^K unless given; the part that goes through the clean prediction included."""
-        v = self.cotangent(path) if v is None else v
+        v = dict(zip(last, torch.autograd.grad(self.pay(last), list(last.values())), strict=True))
         clean, on_x, shares = self.contest.sweep(path, self.round.target.detach(), v)
         ends = [(self.round.logits, clean), *((self.round.embedded[side], x) for side, x in on_x.items())]
         open_ends = [(end, share.to(end.dtype)) for end, share in ends if share is not None and end.requires_grad]
@@ -53,17 +49,17 @@ class Hand:
 
     def retrace(self, path: Trajectory, own_gradients: bool) -> tuple[Trajectory, list[Deltas]]:
         """`path` in this hand's precision, with its gradients or with this hand's own, which come beside."""
-        along, own = Trajectory([doubled(path.deltas[0])]), []
+        along, own = Trajectory([_doubled(path.deltas[0])]), []
         states = self.contest.follower.start(along.deltas[0])
         for k in range(path.steps):
             payoff = self.contest.payoff()
             g, _ = self.contest.gradient(payoff, along.deltas[k], self.round.target.detach())
             own.append(g)
-            g = g if own_gradients else doubled(path.gradients[k])
+            g = g if own_gradients else _doubled(path.gradients[k])
             along.remember(payoff, g, states, path.moved[k])
             with torch.no_grad():
                 _, states = self.contest.follower.move(k, along.deltas[k], g, states)
-            along.deltas.append(doubled(path.deltas[k + 1]))
+            along.deltas.append(_doubled(path.deltas[k + 1]))
         return along, own
 
 
@@ -73,6 +69,5 @@ def size(parts: Parts) -> Tensor:
     return torch.stack(squares).sum().sqrt() if squares else torch.zeros(())
 
 
-def doubled(deltas: Mapping[str, Tensor]) -> Deltas:
-    """In float64."""
+def _doubled(deltas: Mapping[str, Tensor]) -> Deltas:
     return {side: delta.double() for side, delta in deltas.items()}
