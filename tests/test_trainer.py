@@ -174,7 +174,8 @@ def test_accumulation_of_a_loss_of_ones_own(tmp_path: Path) -> None:
 def test_two_processes_are_one(tmp_path: Path) -> None:
     """By torchrun, with accumulation; noise does not depend on the number of ranks."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(TESTS)}
+    path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": path}
     done = subprocess.run(
         [*command, str(TESTS / "training.py"), str(tmp_path)],
         env=environment, capture_output=True, text=True, timeout=300,
