@@ -124,7 +124,13 @@ def _of(name: str, data: TaskData) -> ProbingTask:
     examples = join(parts)
     if examples.targets is None:
         raise DataError(f"{data.task.title} has no labels to fit a head on")
-    return ProbingTask(name, data.task.title, examples, tested)
+    task = ProbingTask(name, data.task.title, examples, tested)
+    fitted, held = task.rows(seed=0)
+    if not len(held) or len(set(task.targets[fitted])) < 2:
+        raise DataError(
+            f"{name} has {len(examples)} rows, too few of two classes to fit a head on some and test it on others"
+        )
+    return task
 
 
 def probe(

@@ -12,7 +12,7 @@ from stackelberg.errors import StackelbergError
 from stackelberg.nlu.calibration import reliability
 from stackelberg.nmt.run import TranslationRun
 from stackelberg.reports.document import NOTHING, Block, Cell, Column, Gallery, Picture, Rows, Section, Table, compact
-from stackelberg.reports.groups import Arm
+from stackelberg.reports.groups import Arm, unvaried
 from stackelberg.reports.quoted import ECE, source, tables
 
 PER_CENT = {"ece": "ECE, bins of equal size", "ece_width": "ECE, equal width", "mce": "MCE", "confidence": "confidence"}
@@ -25,8 +25,8 @@ def calibration(arms: Sequence[Arm]) -> Section | None:
     if not its:
         return None
     paper = tables()[ECE]
-    varied = {arm.task for arm in its if arm.setting}
-    quoted = any(paper.figure(arm.method, arm.task) for arm in its if arm.task not in varied)
+    alike = unvaried(its)
+    quoted = any(paper.figure(arm.method, arm.task) for arm in alike)
     columns = [Column("method", number=False)]
     columns += [Column(title) for title in (*PER_CENT.values(), *AS_THEY_ARE.values())]
     columns[2:2] = [Column("ECE, paper", quoted=True)] * quoted
@@ -44,7 +44,7 @@ def calibration(arms: Sequence[Arm]) -> Section | None:
             ]
             row += [Cell(figures[name].text(1, 3)) for name in AS_THEY_ARE]
             if quoted:
-                found = None if task in varied else paper.figure(arm.method, task)
+                found = paper.figure(arm.method, task) if arm in alike else None
                 row.insert(2, Cell(found.text if found else NOTHING))
             rows.append(row)
         bodies.append(Rows(rows, of_task[0].title))
@@ -55,8 +55,8 @@ def calibration(arms: Sequence[Arm]) -> Section | None:
     if quoted:
         notes.append(f"“ECE, paper” is quoted from {source()}, {paper.place}: {paper.about}")
     blocks: list[Block] = [compact(Table("Calibration", columns, bodies, notes))]
-    for task in dict.fromkeys(arm.task for arm in its):
-        of_task = [arm for arm in its if arm.task == task and not arm.setting]
+    for task in dict.fromkeys(arm.task for arm in alike):
+        of_task = [arm for arm in alike if arm.task == task]
         pictures = [picture for arm in of_task if (picture := _diagram(arm)) is not None]
         if pictures:
             about = (

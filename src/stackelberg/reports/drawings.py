@@ -13,7 +13,7 @@ from stackelberg.analysis.sweeps import sweep_figure
 from stackelberg.analysis.violins import violin_figure
 from stackelberg.reports.document import Block, Gallery, Picture, Section
 from stackelberg.reports.evidence import Evidence
-from stackelberg.reports.groups import Arm
+from stackelberg.reports.groups import Arm, unvaried
 from stackelberg.runs.records import read_records
 
 LOSSES = {
@@ -32,7 +32,7 @@ def drawings(evidence: Evidence, arms: Sequence[Arm]) -> Section | None:
     """The section; None where there is nothing to draw."""
     galleries: list[Block] = [
         gallery
-        for gallery in (_sweeps(evidence, arms), _curves(arms), _violins(arms), _probing(arms))
+        for gallery in (_sweeps(evidence, arms), _curves(unvaried(arms)), _violins(unvaried(arms)), _probing(arms))
         if gallery is not None
     ]
     return Section("figures", "Figures", galleries) if galleries else None
@@ -73,7 +73,7 @@ def _sweeps(evidence: Evidence, arms: Sequence[Arm]) -> Gallery | None:
 def _curves(arms: Sequence[Arm]) -> Gallery | None:
     pictures = []
     for task in dict.fromkeys(arm.task for arm in arms):
-        its = [arm for arm in arms if arm.task == task and not arm.setting][:MOST]
+        its = [arm for arm in arms if arm.task == task][:MOST]
         records = {arm.name: [read_records(each.run.folder) for each in arm.runs] for arm in its}
         for what, names in LOSSES.items():
             for name in names:
@@ -110,7 +110,7 @@ def _curve(task: str, title: str, what: str, curves: Mapping[str, Sequence[Curve
 def _violins(arms: Sequence[Arm]) -> Gallery | None:
     pictures = []
     for task in dict.fromkeys(arm.task for arm in arms):
-        its = [arm for arm in arms if arm.task == task and not arm.setting and len(arm.runs) >= FEW][:MOST]
+        its = [arm for arm in arms if arm.task == task and len(arm.runs) >= FEW][:MOST]
         if its:
             values = {arm.name: [each.score for each in arm.runs] for arm in its}
             pictures.append(_violin(f"scores-{task}", its[0].title, values, "score (%)"))

@@ -93,6 +93,14 @@ def arms_of(evidence: Evidence) -> list[Arm]:
     ]
 
 
+def unvaried(arms: Sequence[Arm]) -> list[Arm]:
+    """Those of tasks that are played in one setting alone, by which methods can be told apart in a figure."""
+    settings: dict[str, set[str]] = {}
+    for arm in arms:
+        settings.setdefault(arm.task, set()).add(arm.setting)
+    return [arm for arm in arms if len(settings[arm.task]) == 1]
+
+
 def groups_of(evidence: Evidence, arms: Sequence[Arm]) -> list[Group]:
     """All comparisons, p not yet corrected for their number."""
     made = []

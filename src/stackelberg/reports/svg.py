@@ -62,7 +62,7 @@ def inline(figure: Any, *, name: str, alt: str) -> str:
         _rename(element, name)
     for attribute in ("width", "height", "version"):
         root.attrib.pop(attribute, None)
-    root.attrib |= {"role": "img", "aria-label": alt, "font-family": "inherit"}
+    root.attrib |= {"role": "img", "aria-label": NOT_PRINTABLE.sub("\ufffd", alt), "font-family": "inherit"}
     ElementTree.register_namespace("", SVG)
     return ElementTree.tostring(root, encoding="unicode")
 

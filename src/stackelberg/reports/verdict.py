@@ -10,7 +10,7 @@ from stackelberg.analysis.comparison import Comparison, Pair
 from stackelberg.analysis.comparison_report import between, p_text, range_text
 from stackelberg.reports.document import Section, Words
 from stackelberg.reports.evidence import Evidence
-from stackelberg.reports.groups import Arm, Group
+from stackelberg.reports.groups import Arm, Group, unvaried
 from stackelberg.reports.measured import Measured
 from stackelberg.reports.quoted import QuotedTable, table_of
 
@@ -120,8 +120,7 @@ def _beside_the_paper(arms: Sequence[Arm]) -> list[str]:
 
 def quoted_tables(arms: Sequence[Arm]) -> dict[str, QuotedTable]:
     """For each task the paper's table that has it; none where settings are varied, which the table says nothing of."""
-    varied = {arm.task for arm in arms if arm.setting}
-    splits = {arm.task: "test" if arm.runs[0].result.kind == "nmt" else "dev" for arm in arms if arm.task not in varied}
+    splits = {arm.task: "test" if arm.runs[0].result.kind == "nmt" else "dev" for arm in unvaried(arms)}
     return {task: table for task, split in splits.items() if (table := table_of(task, split)) is not None}
 
 
