@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
@@ -75,11 +75,7 @@ def _of_task(study: Study, task: str) -> Iterator[Cell]:
     kind, source, fields = _source(task, study.tasks[task])
     for setting, its in _settings(study, kind, source, fields).items():
         for method in study.methods:
-            kept = {name: value for name, value in its.items() if _has(method, name)}
-            for name in set(its) - set(kept):
-                if not any(_has(other, name) for other in study.methods):
-                    kept[name] = its[name]  # no method's, so that its recipe refuses it by name
-            common = {name: value for name, value in {**study.recipe, **fields}.items() if _has(method, name)}
+            kept, common = (_of_method(given, method, study.methods) for given in (its, {**study.recipe, **fields}))
             recipe = _recipe(kind, source, {**common, **study.methods[method], **kept, "method": method})
             yield Cell("", kind, method, task, setting if kept or not its else "", 0, recipe)
 
@@ -139,6 +135,15 @@ def _combinations(grid: Mapping[str, Sequence[Any]], recipe: AnyRecipe) -> Itera
             for name, value in chosen.items()
         ]
         yield " ".join(short), chosen
+
+
+def _of_method(fields: Fields, method: str, methods: Collection[str]) -> Fields:
+    """Without settings that the method lacks; what no method has is kept, so that its recipe refuses it by name."""
+    return {
+        name: value
+        for name, value in fields.items()
+        if _has(method, name) or not any(_has(other, name) for other in methods)
+    }
 
 
 def _has(method: str, name: str) -> bool:

@@ -11,6 +11,8 @@ import importlib
 import io
 import logging
 import os
+import shutil
+import socket
 import tempfile
 import time
 import zipfile
@@ -25,6 +27,7 @@ from stackelberg.studies.crew import Ended
 from stackelberg.studies.errors import StudyError
 from stackelberg.studies.store import STUDY, Store
 
+REACHED = 10.0  # seconds in which a cluster's address must answer
 LOST = 3  # nodes that may be lost under a run before it counts as crashed
 HEAVY = (".safetensors", ".bin", ".npy")  # what is not sent back
 QUEUED = 2  # runs handed to the cluster for each that it has room for, so that a node that is free finds one
@@ -57,13 +60,11 @@ class RayCrew:
             ray: Any = importlib.import_module("ray")
         self._ray = ray
         if not ray.is_initialized():
+            _refuse_unreachable(address)
             try:
                 ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
             except (ConnectionError, ValueError, RuntimeError) as error:
-                raise StudyError(
-                    f"no Ray cluster at {address!r} ({str(error).partition(chr(10))[0]}); start one with 'ray start "
-                    "--head', or leave --ray out to run on this machine"
-                ) from error
+                raise _no_cluster(address, error) from error
         there = ray.cluster_resources()
         wanted = gpus if gpus is not None else float(there.get("GPU", 0) > 0)
         fits = int(min(there.get("CPU", 0) // cpus, there.get("GPU", 0) // wanted if wanted else float("inf")))
@@ -137,6 +138,26 @@ class RayCrew:
         return Ended(cell, how, error)
 
 
+def _refuse_unreachable(address: str) -> None:
+    """What Ray itself takes minutes to find out."""
+    if address == "auto":
+        return
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        raise StudyError(f"--ray {address!r} should be auto or an address, such as 10.0.0.1:6379")
+    try:
+        socket.create_connection((host, int(port)), timeout=REACHED).close()
+    except OSError as error:
+        raise _no_cluster(address, error) from error
+
+
+def _no_cluster(address: str, error: Exception) -> StudyError:
+    return StudyError(
+        f"no Ray cluster answers at {address!r} ({str(error).partition(chr(10))[0]}); start one with 'ray start "
+        "--head', or leave --ray out to run on this machine"
+    )
+
+
 def _train(cell: Cell, study: str, measures: Mapping[str, Any], cpus: int) -> tuple[str, str, bytes | None]:
     """On a node: how it ended, a sentence if it failed, and the folder if the study's is not there to write into."""
     from stackelberg.studies.worker import train
@@ -151,7 +172,11 @@ def _train(cell: Cell, study: str, measures: Mapping[str, Any], cpus: int) -> tu
         return "stopped", "", None
     except StackelbergError as error:
         return "failed", str(error), None
-    return "done", "", None if shared else packed(folder)
+    if shared:
+        return "done", "", None
+    sent = packed(folder)
+    shutil.rmtree(folder)
+    return "done", "", sent
 
 
 def packed(folder: Path) -> bytes:

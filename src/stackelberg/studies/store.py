@@ -202,6 +202,7 @@ class Store:
         path = self.folder / DATABASE
         try:
             database = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
+            database.execute("PRAGMA synchronous = OFF")  # what a power failure takes is made again from run folders
             database.execute(TABLE)
         except sqlite3.DatabaseError as error:
             raise StudyError(

@@ -1,0 +1,471 @@
+"""Studies: what is read, what is refused, and what a folder is worth after a crash."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from stackelberg.cli import app
+from stackelberg.errors import StackelbergError
+from stackelberg.studies.cell import Cell
+from stackelberg.studies.crew import Ended
+from stackelberg.studies.errors import StudyError
+from stackelberg.studies.looking import Watcher
+from stackelberg.studies.running import CRASHES, Told, run
+from stackelberg.studies.store import STALE, Store
+from stackelberg.studies.study import Study
+from stackelberg.studies.study_file import shipped
+from stackelberg.studies.summary import as_data, summarize
+from stackelberg.studies.summary_words import difference_table, score_table, sentences
+from stackelberg.studies.worker import train
+from tiny_study import figures, study, written
+
+RUNNER = CliRunner()
+
+
+def fake(cell: Cell, folder: Path) -> None:
+    """What a training leaves behind, as far as a store looks at it."""
+    folder.mkdir(parents=True)
+    (folder / "recipe.yaml").write_text(cell.recipe.to_yaml())
+    (folder / "result.json").write_text(json.dumps({"score": 0.5 + 0.1 * cell.seed, "steps": 4}))
+    its = {name: getattr(cell, name) for name in ("kind", "method", "task", "setting", "seed")}
+    (folder / "cell.json").write_text(json.dumps({**its, "measured": [], "figures": {}}))
+
+
+class Here:
+    """A crew of this very process, which trains at once; `crash` says of which runs the process would have died."""
+
+    def __init__(self, store: Store, *, really: bool = False) -> None:
+        self.store, self.really = store, really
+        self.trained: list[str] = []
+        self.crash: dict[str, int] = {}
+        self.fails: dict[str, str] = {}
+        self._over: list[Ended] = []
+
+    at_work: tuple[str, ...] = ()
+
+    @property
+    def has_room(self) -> bool:
+        return not self._over
+
+    def begin(self, cell: Cell) -> None:
+        if self.crash.get(cell.name, 0):
+            self.crash[cell.name] -= 1
+            self._over.append(Ended(cell, "crashed", "its process was ended by signal 9 (SIGKILL)"))
+        elif cell.name in self.fails:
+            self._over.append(Ended(cell, "failed", self.fails[cell.name]))
+        else:
+            folder = self.store.run_folder(cell.id)
+            if self.really:
+                train(cell, folder, {}, 1)
+            else:
+                fake(cell, folder)
+            self.trained.append(cell.id)
+            self._over.append(Ended(cell, "done"))
+
+    def ended(self, seconds: float) -> list[Ended]:
+        over, self._over = self._over, []
+        return over
+
+    def stop(self) -> list[Ended]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Store]:
+    """An undisturbed study of 3 methods × 2 tasks × 2 seeds."""
+    home = tmp_path_factory.mktemp("study")
+    its = study(home)
+    store = Store.begin(its, home / "out")
+    crew = Here(store, really=True)
+    run(its, store, crew)
+    assert len(crew.trained) == len(set(crew.trained)) == 12
+    return its, store
+
+
+# ---- what a study is ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_shipped_studies_are_right(name: str, tmp_path: Path) -> None:
+    whole, small = Study.load(name), Study.load(name, smoke=tmp_path)
+    cells, few = whole.cells(), small.cells()
+    assert whole.name == name and whole.title and 1 < len(few) <= 12 and len(few) < len(cells)
+    assert len({cell.id for cell in cells}) == len(cells)
+    assert Study.load(_saved(whole, tmp_path)).cells() == cells
+    assert all(str(tmp_path) in cell.recipe.to_yaml() or cell.kind == "nmt" for cell in few)
+    assert "its figures mean nothing" in small.remarks[0]
+
+
+def _saved(its: Study, folder: Path) -> Path:
+    (folder / "saved.yaml").write_text(its.to_yaml())
+    return folder / "saved.yaml"
+
+
+def test_cells_are_methods_times_tasks_times_settings_times_seeds(tmp_path: Path) -> None:
+    its = Study.load(
+        written(
+            tmp_path,
+            methods={"plain": None, "vat": None, "salt": {"settings.weight": 2.0}},
+            tasks=["rte", "sst-2"],
+            settings={"K=1": {"settings.steps": 1}, "K=2": {"settings.steps": 2}},
+            recipe={"epochs": 2},
+        ),
+        ["seeds=3,7"],
+    )
+    cells = its.cells()
+    # plain has no K, and is played once for both
+    assert len(cells) == 2 * 2 * (2 * 2 + 1)
+    assert {cell.setting for cell in cells if cell.method == "plain"} == {""}
+    assert {cell.setting for cell in cells if cell.method != "plain"} == {"K=1", "K=2"}
+    assert {cell.seed for cell in cells} == {3, 7} and cells[0].seed == cells[len(cells) // 2 - 1].seed == 3
+    salt = next(cell for cell in cells if (cell.method, cell.setting) == ("salt", "K=2"))
+    assert salt.recipe.settings == {"weight": 2.0, "epsilon": 1.0, "steps": 2} and salt.id == salt.recipe.key()
+    assert all(cell.recipe.epochs == 2.0 for cell in cells)
+
+
+def test_the_command_line_changes_the_study_a_task_a_method_or_all(tmp_path: Path) -> None:
+    path = written(tmp_path, tasks={"rte": {"epochs": 9}, "sst-2": {}})
+    its = Study.load(
+        path, ["methods=plain,salt", "seeds=1", "rte.batch_size=8", "salt.weight=3", "max_length=64", "epochs=4"]
+    )
+    recipes = {(cell.task, cell.method): cell.recipe for cell in its.cells()}
+    assert len(recipes) == 4 and recipes["rte", "plain"].batch_size == 8 and recipes["sst-2", "plain"].batch_size == 32
+    assert recipes["rte", "salt"].settings["weight"] == 3 and "weight" not in recipes["rte", "plain"].settings
+    # the command line is stronger than a task's own epochs
+    assert {recipe.max_length for recipe in recipes.values()} == {64} and recipes["rte", "salt"].epochs == 4.0
+    assert list(Study.load(path, ["tasks=[rte]"]).tasks["rte"]) == ["epochs"]
+
+
+def test_a_grid_is_every_combination(tmp_path: Path) -> None:
+    grid = {"learning_rate": [1e-4, 5e-4], "settings.step_size": [1e-5, "learning_rate"]}
+    its = Study.load(written(tmp_path, methods=["salt"], tasks=["rte"], seeds=1, grid=grid))
+    assert [(cell.recipe.learning_rate, cell.recipe.settings["step_size"]) for cell in its.cells()] == [
+        (1e-4, 1e-5), (1e-4, 1e-4), (5e-4, 1e-5), (5e-4, 5e-4),
+    ]  # fmt: skip
+    assert its.cells()[0].setting == "learning_rate=0.0001 step_size=1e-05"
+    assert len(Study.load("grid-glue", ["tasks=rte"]).cells()) == 3 * 4 * 2 * 2  # the paper's own
+
+
+def test_tasks_of_ones_own_and_translation(tmp_path: Path) -> None:
+    rows = tmp_path / "mine.tsv"
+    rows.write_text("text\tlabel\na film\tyes\nthe plot\tno\n")
+    tasks = {"mine": {"train": str(rows)}, "made-up": {"recipe": "nmt/tiny", "max_steps": 3}, "iwslt14-de-en": None}
+    cells = Study.load(written(tmp_path, methods=["plain"], tasks=tasks, seeds=1)).cells()
+    assert [(cell.kind, cell.task) for cell in cells] == [
+        ("nlu", "mine"), ("nmt", "made-up"), ("nmt", "iwslt14-de-en"),
+    ]  # fmt: skip
+    assert cells[0].recipe.train == str(rows) and cells[1].recipe.max_steps == 3  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("changes", "overrides", "words"),
+    [
+        ({"methods": []}, [], "has no methods; give at least one"),
+        ({"tasks": None}, [], "has no tasks; give at least one"),
+        ({"methods": ["plain", "salty"]}, [], "method='salty' is not known.*did you mean 'salt'"),
+        ({"methods": ["plain", "plain"]}, [], "must name each once"),
+        ({"metods": ["plain"]}, [], "'metods'; they have .*did you mean 'methods'"),
+        ({"tasks": ["rtee"]}, [], "'rtee' is no file, no recipe of ours and no task.*did you mean 'rte'"),
+        ({"recipe": {"epoch": 3}}, [], "has no field 'epoch'.*did you mean 'epochs'"),
+        ({"recipe": {"settings.epsilonn": 3}}, [], "epsilonn"),
+        ({"seeds": 0}, [], "seeds=0 should be how many"),
+        ({"seeds": [1, 1]}, [], r"seeds=\[1, 1\] must name each once"),
+        ({"baseline": "smart"}, [], "baseline='smart' is not known"),
+        ({"measures": {"probbing": {}}}, [], "measure='probbing' is not known.*did you mean 'probing'"),
+        ({"shows": [{"what": "tabel"}]}, [], "what='tabel' is not known.*did you mean 'table'"),
+        ({"cpus": 0}, [], "cpus=0 should be a whole number of at least 1"),
+        ({"grid": {"epochs": [1]}, "settings": {"a": {}}}, [], "both settings and a grid"),
+        ({"grid": "recipe"}, [], "the recipe sst-2 has none|has none; give the values to try"),
+        ({"settings": ["a", {"b": 1}]}, [], "should be a list of names"),
+        ({}, ["epoch=3"], "'epoch' is no name of a study and no field of a recipe.*did you mean 'epochs'"),
+        ({}, ["seed=3"], "seed: a study has several; give seeds="),
+        ({}, ["mnli.epochs=3"], "'mnli' is no task and no method of this study"),
+        ({}, ["seeds"], "should be key=value"),
+        ({}, ["settings=[b]"], "settings='b' is not known"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_one_sentence(changes: Any, overrides: list[str], words: str, tmp_path: Path) -> None:
+    with pytest.raises(StackelbergError, match=words) as caught:
+        Study.load(written(tmp_path, **changes), overrides).cells()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_study_that_is_not_there_is_named_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match=r"study 'glue-def' is no file and none of ours.*did you mean 'glue-dev'"):
+        Study.load("glue-def")
+    with pytest.raises(StudyError, match=r"study .*none\.yaml is not there"):
+        Study.load(tmp_path / "none.yaml")
+
+
+# ---- its folder --------------------------------------------------------------------------------------------------
+
+
+def test_runs_are_told_as_they_go_and_nothing_is_trained_twice(finished: tuple[Study, Store]) -> None:
+    its, store = finished
+    assert [each.state for each in store.results()] == ["finished"] * 12
+    assert all(each.attempts == 1 and each.figures["steps"] == 4 for each in store.results())
+    crew, told = Here(store), []
+    run(its, store, crew, told.append)
+    assert not crew.trained and not told
+
+
+def test_seeds_and_methods_are_added_without_repeating_a_run(tmp_path: Path) -> None:
+    few = study(tmp_path, methods=["plain"], tasks=["sst-2"], seeds=1)
+    store = Store.begin(few, tmp_path / "out")
+    run(few, store, Here(store))
+    more = study(tmp_path, methods=["plain", "vat"], tasks=["sst-2"], seeds=2)
+    store = Store.begin(more, tmp_path / "out")
+    crew = Here(store)
+    told: list[Told] = []
+    run(more, store, crew, told.append)
+    assert len(crew.trained) == 3 and [each.done for each in told if each.what == "finished"] == [2, 3, 4]
+    assert Store(tmp_path / "out").study.seeds == (0, 1)
+    # with fewer again, what is finished stays
+    assert len(Store.begin(few, tmp_path / "out").results()) == 4
+
+
+def test_rows_are_made_again_from_run_folders(finished: tuple[Study, Store]) -> None:
+    its, store = finished
+    before = figures(store.results())
+    store.close()
+    (store.folder / "study.sqlite").unlink()
+    again = Store(store.folder)
+    assert figures(again.results()) == before and {each.state for each in again.results()} == {"finished"}
+    crew = Here(again)
+    run(its, Store.begin(its, store.folder), crew)
+    assert not crew.trained
+    (store.folder / "study.sqlite").write_text("no database at all, but a text that is long enough to be read " * 9)
+    with pytest.raises(StudyError, match=r"study\.sqlite cannot be used .*; remove it"):
+        Store(store.folder)
+    (store.folder / "study.sqlite").unlink()
+    store._database = Store(store.folder)._database
+
+
+def test_a_folder_is_believed_over_its_row(tmp_path: Path) -> None:
+    its = study(tmp_path, methods=["plain"], tasks=["sst-2"], seeds=2)
+    store = Store.begin(its, tmp_path / "out")
+    run(its, store, Here(store))
+    first, second = store.results()
+    (first.folder / "result.json").unlink()  # a row that says finished, and no result
+    store._database.execute("UPDATE runs SET state = 'failed', figures = NULL WHERE id = ?", (second.id,))
+    again = Store.begin(its, tmp_path / "out")
+    assert [each.state for each in again.results()] == ["waiting", "finished"]
+    assert again.results()[1].figures == second.figures
+
+
+def test_a_run_is_claimed_by_one_and_taken_over_when_its_process_is_gone(tmp_path: Path) -> None:
+    its = study(tmp_path, methods=["plain"], tasks=["sst-2"], seeds=2)
+    one, other = Store.begin(its, tmp_path / "out"), Store.begin(its, tmp_path / "out")
+    other.who = "another-host:1"
+    cells = its.cells()
+    first, second = one.claim(cells), other.claim(cells)
+    assert first == cells[0] and second == cells[1] and one.claim(cells) is None and other.claim(cells) is None
+    assert [each.who for each in one.results()] == [one.who, "another-host:1"]
+
+    def who(said: str, heartbeat: float) -> None:
+        one._database.execute("UPDATE runs SET who = ?, heartbeat = ?", (said, heartbeat))
+
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    host = one.who.rpartition(":")[0]
+    who(f"{host}:{gone.pid}", time.time())  # of this machine, and no such process
+    assert one.claim(cells) == cells[0]
+    who(f"{host}:{os.getppid()}", time.time())  # alive
+    assert one.claim(cells) is None
+    who("another-host:1", time.time() - STALE - 1)  # of another one, and silent
+    assert one.claim(cells) == cells[0]
+    assert one.results()[0].attempts == 3
+
+
+def test_another_study_or_other_recipes_are_refused(finished: tuple[Study, Store], tmp_path: Path) -> None:
+    its, store = finished
+    with pytest.raises(StudyError, match="holds the study tiny, and this is other; give another --out"):
+        Store.begin(replace(its, name="other"), store.folder)
+    longer = replace(its, tasks={name: {**fields, "max_steps": 9} for name, fields in its.tasks.items()})
+    with pytest.raises(StudyError, match=r"plain on sst-2, seed 0 with another recipe \(max_steps is 4 there and 9"):
+        Store.begin(longer, store.folder)
+    assert Store(store.folder).study == its  # and nothing is changed
+    (tmp_path / "file.txt").write_text("mine")
+    with pytest.raises(StudyError, match="is not empty and holds no study; give another --out"):
+        Store.begin(its, tmp_path)
+    with pytest.raises(StudyError, match="is a file where a study's folder is needed"):
+        Store.begin(its, tmp_path / "file.txt")
+    with pytest.raises(StudyError, match=r"is no study's folder: it has no study\.yaml"):
+        Store(tmp_path)
+
+
+# ---- running -----------------------------------------------------------------------------------------------------
+
+
+def test_a_crash_is_tried_again_and_given_up_in_the_end(tmp_path: Path) -> None:
+    its = study(tmp_path, methods=["plain"], tasks=["sst-2"], seeds=2)
+    store = Store.begin(its, tmp_path / "out")
+    crew = Here(store)
+    crew.crash = {"plain on sst-2, seed 0": CRASHES - 1, "plain on sst-2, seed 1": CRASHES}
+    told: list[Told] = []
+    run(its, store, crew, told.append)
+    first, second = store.results()
+    assert first.state == "finished" and first.attempts == CRASHES and second.state == "failed"
+    assert second.error == "given up after 3 crashes: its process was ended by signal 9 (SIGKILL)"
+    assert [each.what for each in told].count("crashed") == 2 * (CRASHES - 1)
+    assert any("plain on sst-2, seed 1 is left out: given up" in said for said in sentences(summarize(its, store)))
+    run(its, store, crew)
+    assert len(crew.trained) == 1  # what failed is tried again when asked
+    store.forgive()
+    run(its, store, crew)
+    assert len(crew.trained) == 2
+
+
+def test_runs_that_fail_alike_stop_the_study(tmp_path: Path) -> None:
+    its = study(tmp_path)
+    store = Store.begin(its, tmp_path / "out")
+    crew = Here(store)
+    crew.fails = {cell.name: "data/RTE is not there" for cell in its.cells()}
+    with pytest.raises(StudyError, match="3 runs failed alike: data/RTE is not there; mend that, and give the same"):
+        run(its, store, crew)
+    assert [each.state for each in store.results()].count("failed") == 3
+
+
+def test_ctrl_c_lets_go_of_the_runs(tmp_path: Path) -> None:
+    its = study(tmp_path, methods=["plain"], tasks=["sst-2"], seeds=1)
+    store = Store.begin(its, tmp_path / "out")
+    cell = its.cells()[0]
+
+    class Pressed(Here):
+        at_work = (cell.id,)
+
+        def begin(self, cell: Cell) -> None:
+            raise KeyboardInterrupt
+
+        def stop(self) -> list[Ended]:
+            return [Ended(cell, "stopped")]
+
+    with pytest.raises(KeyboardInterrupt):
+        run(its, store, Pressed(store))
+    assert [(each.state, each.who) for each in store.results()] == [("waiting", None)]
+
+
+def killed_study(home: Path, kills: int, draw: random.Random) -> tuple[Store, int]:
+    """A study whose process is killed so often at a time that nobody chose, and then left to end."""
+    path, out = written(home), home / "out"
+    command = [sys.executable, "-m", "stackelberg", "study", str(path), "--smoke", "--out", str(out), "--jobs=2", "-q"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    seen: dict[str, tuple[int, int]] = {}
+    done = 0
+    for _ in range(kills):
+        child = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+        wanted = len(list(out.glob("runs/*/recipe.yaml"))) + 1  # one more run has begun
+        while len(list(out.glob("runs/*/recipe.yaml"))) < min(wanted, 12) and child.poll() is None:
+            time.sleep(0.02)
+        time.sleep(draw.uniform(0, 0.6))
+        child.send_signal(signal.SIGKILL)
+        done += child.wait() == -signal.SIGKILL
+        seen = {path.parent.name: _written(path) for path in out.glob("runs/*/result.json")} | seen
+    assert subprocess.run(command, env=environment, stdout=subprocess.DEVNULL).returncode == 0
+    for id_, was in seen.items():
+        assert _written(out / "runs" / id_ / "result.json") == was, f"{id_} was done twice"
+    return Store(out), done
+
+
+def _written(path: Path) -> tuple[int, int]:
+    return path.stat().st_ino, path.stat().st_mtime_ns
+
+
+def assert_same_table(store: Store, finished: tuple[Study, Store]) -> None:
+    _, undisturbed = finished
+    assert [each.state for each in store.results()] == ["finished"] * 12
+    assert len(list(store.folder.glob("runs/*/result.json"))) == 12
+    assert figures(store.results()) == figures(undisturbed.results())
+    ours, theirs = (summarize(each.study, each) for each in (store, undisturbed))
+    assert score_table(ours) == score_table(theirs) and difference_table(ours) == difference_table(theirs)
+    assert sentences(ours) == sentences(theirs)
+
+
+def test_killed_twice_it_ends_with_the_same_table(finished: tuple[Study, Store], tmp_path: Path) -> None:
+    store, killed = killed_study(tmp_path, 2, random.Random(0))
+    assert killed == 2
+    assert_same_table(store, finished)
+
+
+@pytest.mark.soak
+def test_killed_ten_times_it_ends_with_the_same_table(finished: tuple[Study, Store], tmp_path: Path) -> None:
+    for number in range(2):
+        store, killed = killed_study(tmp_path / str(number), 10, random.Random(number))
+        assert killed >= 8  # the last may come when all is over
+        assert_same_table(store, finished)
+
+
+# ---- what is said ------------------------------------------------------------------------------------------------
+
+
+def test_the_summary_has_spread_and_differences_and_plain_words(finished: tuple[Study, Store]) -> None:
+    its, store = finished
+    found = summarize(its, store)
+    header, rows = score_table(found)
+    assert header == ["method", "sst-2", "sts-b", "mean", "n"] and [row[0] for row in rows] == ["plain", "vat", "salt"]
+    scores = [each.figures["score"] for each in store.results() if (each.method, each.task) == ("plain", "sst-2")]
+    assert rows[0][1].startswith(f"{100 * sum(scores) / 2:.1f} ±") and rows[0][-1] == "2"
+    assert len(found.pairs) == 4 and {pair.over for pair in found.pairs} == {"rows and seeds"}
+    assert "Of 4 comparisons with plain" in sentences(found)[0]
+    assert any("sst-2: train is a subset" in said for said in sentences(found))
+    data = json.loads(json.dumps(as_data(found), allow_nan=False))
+    assert len(data["runs"]) == 12 and data["baseline"] == "plain"
+
+
+def test_watch_shows_what_is_done_what_runs_and_the_best(tmp_path: Path) -> None:
+    its = study(tmp_path, methods=["plain"], tasks=["sst-2"], seeds=3)
+    store = Store.begin(its, tmp_path / "out")
+    assert Watcher(store).look().seconds_left is None
+    cells = its.cells()
+    claimed = store.claim(cells)
+    assert claimed is not None
+    fake(claimed, store.run_folder(claimed.id))
+    store.finish(claimed.id)
+    running = store.claim(cells)
+    assert running is not None
+    log = store.run_folder(running.id) / "metrics.jsonl"
+    log.parent.mkdir(parents=True)
+    log.write_text('{"step": 10, "loss": 0.5}\n{"step": 20, "dev/score": 0.75}\n{"step": 30, "lo')
+    look = Watcher(store).look()
+    assert look.counts == {"finished": 1, "running": 1, "waiting": 1, "failed": 0} and look.total == 3
+    assert look.going[0].step == 20 and look.going[0].loss == 0.5 and look.going[0].dev == 0.75
+    assert look.best[0].method == "plain" and look.seconds_left is not None
+    shown = RUNNER.invoke(app, ["watch", str(tmp_path / "out")])
+    assert shown.exit_code == 0 and "1/3" in shown.output and "1 finished, 1 running, 1 waiting" in shown.output
+    assert "0.500" in shown.output and "75.0" in shown.output
+
+
+def test_the_command_lists_plans_and_refuses(tmp_path: Path) -> None:
+    listed = RUNNER.invoke(app, ["study"])
+    assert listed.exit_code == 0 and all(name in listed.output for name in shipped())
+    planned = RUNNER.invoke(app, ["study", "anli", "--plan", "seeds=2", "--out", str(tmp_path / "out")])
+    assert planned.exit_code == 0 and "6 runs" in planned.output and not (tmp_path / "out").exists()
+    for arguments, words in (
+        (["anli", "--jobs", "0"], "--jobs 0 should be at least 1"),
+        (["anli", "--jobs", "-2"], "--jobs -2 should be at least 1"),
+        (["anlii"], "did you mean 'anli'"),
+        (["cost", "--smoke", "--jobs", "9", "--out", str(tmp_path / "c")], "the runs of cost are timed"),
+        (["anli", "gpus=2", "--smoke", "--out", str(tmp_path / "g")], "gpus=2, and this machine has none"),
+        (["anli", "--smoke", "--ray", "127.0.0.1:1", "--out", str(tmp_path / "r")], "ray|Ray"),
+    ):  # fmt: skip
+        refused = RUNNER.invoke(app, ["study", *arguments])
+        assert isinstance(refused.exception, StackelbergError), (arguments, refused.output, refused.exception)
+        assert re.search(words, str(refused.exception)), str(refused.exception)
+    with pytest.raises(StudyError, match="is no study's folder"):
+        RUNNER.invoke(app, ["watch", str(tmp_path)], catch_exceptions=False)

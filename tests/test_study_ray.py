@@ -1,0 +1,97 @@
+"""A study on a Ray cluster: the same numbers as on one machine, and nothing is lost with a node."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stackelberg.studies.cluster import RayCrew, packed, unpack
+from stackelberg.studies.local import LocalCrew
+from stackelberg.studies.running import Told, run
+from stackelberg.studies.store import Result, Store
+from tiny_study import figures, study
+
+pytestmark = pytest.mark.soak
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Two nodes of one CPU each, and a head that trains nothing."""
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'stackelberg[cluster]'")
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    made.nodes = [made.add_node(num_cpus=1) for _ in range(2)]
+    made.wait_for_nodes()
+    yield made
+    import ray
+
+    ray.shutdown()
+    made.shutdown()
+
+
+def crew(store: Store, cluster: Any) -> RayCrew:
+    return RayCrew(store, address=cluster.address, cpus=1, gpus=0, measures={})
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
+    """The same study in processes of this machine."""
+    home = tmp_path_factory.mktemp("local")
+    its = study(home)
+    store = Store.begin(its, home / "out")
+    run(its, store, LocalCrew(store, jobs=2, cpus=1, measures={}))
+    return store.results()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_node_is_lost_and_the_numbers_are_those_of_one_machine(
+    cluster: Any, local: list[Result], tmp_path: Path
+) -> None:
+    its = study(tmp_path)
+    store = Store.begin(its, tmp_path / "out")
+    done = threading.Event()
+
+    def told(news: Told) -> None:
+        if news.what == "finished" and news.done == 3 and not done.is_set():
+            done.set()
+            cluster.remove_node(cluster.nodes.pop(), allow_graceful=False)
+
+    run(its, store, crew(store, cluster), told)
+    assert done.is_set() and {each.state for each in store.results()} == {"finished"}
+    assert figures(store.results()) == figures(local)
+    assert len(store.results()) == 12
+    cluster.nodes.append(cluster.add_node(num_cpus=1))
+    cluster.wait_for_nodes()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_nodes_that_do_not_see_the_folder_send_the_runs_back(
+    cluster: Any, local: list[Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    its = study(tmp_path, methods=["plain"], seeds=1)
+    store = Store.begin(its, tmp_path / "out")
+    its_crew = crew(store, cluster)
+    elsewhere = tmp_path / "elsewhere"  # where the nodes are told to look: there is no study
+    monkeypatch.setattr(its_crew, "store", type("Moved", (), {"folder": elsewhere, "run_folder": store.run_folder})())
+    run(its, store, its_crew)
+    found = store.results()
+    assert figures(found) == {name: value for name, value in figures(local).items() if name in figures(found)}
+    assert not list(tmp_path.glob("out/runs/*/model/*.safetensors")), "weights were sent"
+    assert (store.run_folder(found[0].id) / "model" / "config.json").is_file()
+
+
+def test_what_is_packed_is_unpacked(tmp_path: Path) -> None:
+    run_ = tmp_path / "run"
+    for name in ("result.json", "model/config.json", "model/model.safetensors", "checkpoints/checkpoint-1/x.json"):
+        (run_ / name).parent.mkdir(parents=True, exist_ok=True)
+        (run_ / name).write_text(name)
+    unpack(packed(run_), tmp_path / "back")
+    assert sorted(str(path.relative_to(tmp_path / "back")) for path in (tmp_path / "back").rglob("*.*")) == [
+        "model/config.json",
+        "result.json",
+    ]
