@@ -18,6 +18,7 @@ def sweep_figure(
     label: str = "score (%)",
     title: str | None = None,
     scale: float = 100.0,
+    flat: Mapping[str, Sequence[float]] | None = None,
 ) -> Any:
     """One panel: means with their standard deviation over seeds; methods stand a little apart so that none hides one.
 
@@ -27,6 +28,7 @@ def sweep_figure(
         label: of the vertical axis.
         title: above the panel.
         scale: that scores are multiplied by.
+        flat: scores of methods that do not have the setting, drawn as a line across.
     """
     if not any(lines.values()):
         raise AnalysisError("there is no line to draw; give at least one method with one value")
@@ -34,7 +36,9 @@ def sweep_figure(
     panel = figure.subplots()
     values = sorted({value for line in lines.values() for value in line})
     places = {value: float(place) for place, value in enumerate(values)}
-    for number, ((name, line), look) in enumerate(zip(lines.items(), looks(list(lines)).values(), strict=True)):
+    its_look = looks([*lines, *(flat or {})])
+    for number, (name, line) in enumerate(lines.items()):
+        look = its_look[name]
         apart = 0.08 * (number - (len(lines) - 1) / 2)
         spreads = [spread(line[value]) for value in sorted(line)]
         panel.errorbar(
@@ -48,6 +52,9 @@ def sweep_figure(
             elinewidth=0.8,
             label=name,
         )
+    for name, scores in (flat or {}).items():
+        mean = scale * spread(scores).mean
+        panel.axhline(mean, color=its_look[name].colour, linestyle=its_look[name].dash, label=name)
     panel.set_xticks(range(len(values)), [f"{value:g}" for value in values])
     panel.set_xlim(-0.4, len(values) - 0.6)
     panel.set_xlabel(along)
@@ -55,5 +62,5 @@ def sweep_figure(
     panel.grid(axis="y")
     if title is not None:
         panel.set_title(title)
-    legend_below(figure, len(lines))
+    legend_below(figure, len(its_look))
     return figure

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from stackelberg.analysis.figure_style import MOST, PANEL
@@ -13,7 +14,7 @@ from stackelberg.analysis.sweeps import sweep_figure
 from stackelberg.analysis.violins import violin_figure
 from stackelberg.reports.document import Block, Gallery, Picture, Section
 from stackelberg.reports.evidence import Evidence
-from stackelberg.reports.groups import Arm, unvaried
+from stackelberg.reports.groups import Arm, score_label, unvaried
 from stackelberg.runs.records import read_records
 
 LOSSES = {
@@ -42,12 +43,17 @@ def _sweeps(evidence: Evidence, arms: Sequence[Arm]) -> Gallery | None:
     """Every numeric setting that a method has several values of."""
     lines: dict[tuple[str, str, str], dict[str, dict[float, list[float]]]] = {}
     titles = {arm.task: arm.title for arm in arms}
+    labels = {arm.task: score_label(arm) for arm in arms}
     for arm in arms:
         if (found := SETTING.findall(arm.setting)) and len(found) == 1:
             name, value = found[0]
             rest = SETTING.sub("", arm.setting).strip(" ,")
             line = lines.setdefault((arm.task, name, rest), {}).setdefault(arm.method, {})
             line[float(value)] = [each.score for each in arm.runs]
+    flat: dict[str, dict[str, list[float]]] = {}
+    for arm in arms:
+        if not arm.setting:
+            flat.setdefault(arm.task, {})[arm.method] = [each.score for each in arm.runs]
     pictures = []
     along = {show.along for show in evidence.shows if show.what == "sweep" and show.along}
     for (task, name, rest), its in lines.items():
@@ -58,9 +64,9 @@ def _sweeps(evidence: Evidence, arms: Sequence[Arm]) -> Gallery | None:
         pictures.append(
             Picture(
                 name=f"sweep-{task}-{name}-{rest}",
-                alt=f"Score on {where} along {axis}. {_words_of_lines(its)}",
+                alt=f"{labels[task]} on {where} along {axis}. {_words_of_lines(its)}",
                 caption="Means and standard deviations over seeds; values stand at equal distances.",
-                draw=lambda its=its, axis=axis, where=where: sweep_figure(its, along=axis, title=where),  # type: ignore[misc]
+                draw=partial(sweep_figure, its, along=axis, label=labels[task], title=where, flat=flat.get(task, {})),
             )
         )
     return (
@@ -113,7 +119,7 @@ def _violins(arms: Sequence[Arm]) -> Gallery | None:
         its = [arm for arm in arms if arm.task == task and len(arm.runs) >= FEW][:MOST]
         if its:
             values = {arm.name: [each.score for each in arm.runs] for arm in its}
-            pictures.append(_violin(f"scores-{task}", its[0].title, values, "score (%)"))
+            pictures.append(_violin(f"scores-{task}", its[0].title, values, score_label(its[0])))
     about = "A point is a seed, a line the mean; scales do not begin at 0: they show spread, not size."
     return Gallery("Scores over seeds", about, pictures) if pictures else None
 

@@ -93,6 +93,16 @@ def arms_of(evidence: Evidence) -> list[Arm]:
     ]
 
 
+def score_label(arm: Arm) -> str:
+    """Of an axis."""
+    run = arm.runs[0].run
+    return (
+        ("BLEU of tokens" if run.recipe.score == "tokenized" else "sacreBLEU")
+        if isinstance(run, TranslationRun)
+        else "score (%)"
+    )
+
+
 def unvaried(arms: Sequence[Arm]) -> list[Arm]:
     """Those of tasks that are played in one setting alone, by which methods can be told apart in a figure."""
     settings: dict[str, set[str]] = {}

@@ -75,7 +75,9 @@ def _common(arms: Sequence[Arm]) -> dict[str, Any]:
     recipes = [each.run.recipe for arm in arms for each in arm.runs]
     names = [f.name for f in fields(recipes[0]) if f.name not in (*ELSEWHERE, *recipes[0].ABOUT)]
     values = {name: [getattr(recipe, name, None) for recipe in recipes] for name in names}
-    return {name: its[0] for name, its in values.items() if its[0] is not None and all(one == its[0] for one in its)}
+    return {
+        name: its[0] for name, its in values.items() if its[0] not in (None, "") and all(one == its[0] for one in its)
+    }
 
 
 def _said(settings: Mapping[str, Any]) -> str:

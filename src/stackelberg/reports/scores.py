@@ -16,6 +16,7 @@ from stackelberg.reports.verdict import quoted_tables
 MEAN = "mean of tasks"
 HERE, PAPER = "here", "paper"
 COMPUTED = "†"
+SPOKEN = {"tokenized_bleu": "BLEU of tokens", "sacrebleu": "sacreBLEU", "chrf": "chrF"}
 SCORES = ("accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman")
 
 
@@ -66,6 +67,10 @@ def _main(arms: Sequence[Arm], groups: Sequence[Group]) -> Table:
                 method = next(iter(its.values())).method
                 row.append(_quoted_average(table, method, tasks))
                 computed |= len(tasks) < len(table.measures)
+    columns.append(Column("seeds"))
+    for its, row in zip(by_name.values(), bodies, strict=True):
+        counts = sorted({len(arm.runs) for arm in its.values()})
+        row.append(Cell(f"{counts[0]}" if len(counts) == 1 else f"{counts[0]}–{counts[-1]}"))
     return Table("Score of every method on every task, times 100", columns, [Rows(bodies)], _notes(quoted, computed))
 
 
@@ -101,7 +106,7 @@ def _by_metric(arms: Sequence[Arm]) -> Table | None:
             found = table.figure(arm.method, task) if table is not None else None
             scale = 1.0 if translation else 100.0
             values = [spread([each.figures[name] for each in arm.runs]).text(scale) for name in names]
-            measured = " / ".join(name.replace("_", " ") for name in names)
+            measured = " / ".join(SPOKEN.get(name.partition("/")[2], name.replace("_", " ")) for name in names)
             rows.append(
                 [Cell(arm.name), Cell(measured), Cell(" / ".join(values)), Cell(found.text if found else NOTHING)]
             )
@@ -115,7 +120,8 @@ def _by_metric(arms: Sequence[Arm]) -> Table | None:
         Column(HERE),
         Column(PAPER, quoted=True),
     ]
-    notes = ["Quoted figures as the paper prints them, in its order of the metrics."]
+    printed = any(row[-1].text != NOTHING for body in bodies for row in body.rows)
+    notes = ["Quoted figures as the paper prints them, in its order of the metrics."] * printed
     return compact(Table("Tasks with several metrics, each by itself", columns, bodies, notes))
 
 
