@@ -168,9 +168,7 @@ def test_the_page_says_what_a_reader_looks_for_in_order(page: Path) -> None:
     assert re.search(r"SST-2: salt scores \d+\.\d points more than plain", said)
     assert "18 of 19 runs are finished: 3 methods on 2 tasks, 3 seeds each." in said
     assert "Not finished, 1: salt on sst-2, seed 3." in said
-    assert (
-        "They are of bert-base; this study trained tiny-bert, so they are for orientation and no replication." in said
-    )
+    assert "They are of bert-base; this study trained “tiny-bert”: for orientation, no replication." in said
     assert "train is a subset, 60 of 67,349 rows" in said
 
 
@@ -365,7 +363,7 @@ def test_settings_of_plain_runs_are_what_differs_and_make_a_sweep(home: Path, tm
     written = write_report([tmp_path / "runs"], tmp_path / "report.html")
     text = written.page.read_text(encoding="utf-8")
     assert "SST-2, epsilon=0.1, less smart" in text and "less plain" not in text
-    assert "Score on SST-2 along ε. smart: " in text and ">93.6<" not in text  # the paper's table has no such rows
+    assert "Score (%) on SST-2 along ε. smart: " in text and ">93.6<" not in text  # the paper's table has no such rows
     assert "2 comparisons with smart" in text
 
 

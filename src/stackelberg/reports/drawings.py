@@ -64,7 +64,7 @@ def _sweeps(evidence: Evidence, arms: Sequence[Arm]) -> Gallery | None:
         pictures.append(
             Picture(
                 name=f"sweep-{task}-{name}-{rest}",
-                alt=f"{labels[task]} on {where} along {axis}. {_words_of_lines(its)}",
+                alt=f"{labels[task][:1].upper()}{labels[task][1:]} on {where} along {axis}. {_words_of_lines(its)}",
                 caption="Means and standard deviations over seeds; values stand at equal distances.",
                 draw=partial(sweep_figure, its, along=axis, label=labels[task], title=where, flat=flat.get(task, {})),
             )

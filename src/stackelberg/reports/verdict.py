@@ -108,13 +108,10 @@ def _beside_the_paper(arms: Sequence[Arm]) -> list[str]:
     models = {Path(each.run.recipe.model).name for arm in arms if arm.task in quoted for each in arm.runs}
     theirs = " and ".join(dict.fromkeys(table.model for table in quoted.values()))
     same = all(any(word in model.lower() for word in theirs.split(" and ")) for model in models)
+    ours = ", ".join(f"“{model}”" for model in sorted(models))
     return [
-        f"Figures of the paper stand beside those of this study, marked as quoted. They are of {theirs}; "
-        + (
-            "this study trained that, with settings of its own."
-            if same
-            else f"this study trained {', '.join(sorted(models))}, so they are for orientation and no replication."
-        )
+        f"Figures of the paper stand beside those of this study, marked as quoted. They are of {theirs}; this study "
+        + ("trained that, with settings of its own." if same else f"trained {ours}: for orientation, no replication.")
     ]
 
 
