@@ -39,6 +39,7 @@ class Block:
 
 
 BLOCKS = [Block(*found) for found in re.findall(r"^```(\w*)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)]
+INLINE = sorted(set(re.findall(r"`((?:stackelberg|make) [^`]+)`", README)))
 # What makes a command small: words that are added to it. Those of a name that is not here are given as they are.
 ADDED = {
     "doctor": ("--rows", "2", "--tokens", "8"),
@@ -59,6 +60,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (home / f"{name}.tsv").write_text(f"text\tlabel\n{text}")
     (home / "new.tsv").write_text("text\n" + "".join(f"{said}\n" for said, _ in rows))
     shutil.copytree(tiny_runs.model(), home / "my" / "encoder")
+    shutil.copytree(tiny_runs.data(), home / "my" / "glue")
     write_corpus(home / "corpus", 120)
     corpus = home / "my" / "multi30k"
     corpus.mkdir()
@@ -133,11 +135,12 @@ def run_command(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         assert Path(words[words.index("--out") + 1]).exists(), shlex.join(words)
 
 
-def test_its_commands_exist() -> None:
-    """Those in running text too."""
-    named = set(re.findall(r"`stackelberg ([a-z]+)", README))
-    assert {"train", "study"} <= named
-    assert named <= {command.name or command.callback.__name__ for command in cli.app.registered_commands}
+@pytest.mark.parametrize("said", INLINE)
+def test_a_command_in_running_text_runs(
+    said: str, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(home)
+    run_line(shlex.split(said), monkeypatch)
 
 
 def test_its_links_lead_somewhere() -> None:
