@@ -54,7 +54,9 @@ class Here:
         self.fails: dict[str, str] = {}
         self._over: list[Ended] = []
 
-    at_work: tuple[str, ...] = ()
+    @property
+    def at_work(self) -> list[str]:
+        return [each.cell.id for each in self._over]
 
     @property
     def has_room(self) -> bool:
@@ -345,24 +347,22 @@ def test_runs_that_fail_alike_stop_the_study(tmp_path: Path) -> None:
 def test_ctrl_c_lets_go_of_the_runs(tmp_path: Path) -> None:
     its = study(tmp_path, methods=["plain"], tasks=["sst-2"], seeds=1)
     store = Store.begin(its, tmp_path / "out")
-    cell = its.cells()[0]
 
     class Pressed(Here):
-        at_work = (cell.id,)
-
         def begin(self, cell: Cell) -> None:
+            self._over.append(Ended(cell, "stopped"))
             raise KeyboardInterrupt
 
         def stop(self) -> list[Ended]:
-            return [Ended(cell, "stopped")]
+            return self.ended(0)
 
     with pytest.raises(KeyboardInterrupt):
         run(its, store, Pressed(store))
     assert [(each.state, each.who) for each in store.results()] == [("waiting", None)]
 
 
-def killed_study(home: Path, kills: int, draw: random.Random) -> tuple[Store, int]:
-    """A study whose process is killed so often at a time that nobody chose, and then left to end."""
+def killed_study(home: Path, kills: int, draw: random.Random) -> int:
+    """A study whose process is killed so often at a time that nobody chose, and what of it was finished by then."""
     path, out = written(home), home / "out"
     command = [sys.executable, "-m", "stackelberg", "study", str(path), "--smoke", "--out", str(out), "--jobs=2", "-q"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -377,10 +377,15 @@ def killed_study(home: Path, kills: int, draw: random.Random) -> tuple[Store, in
         child.send_signal(signal.SIGKILL)
         done += child.wait() == -signal.SIGKILL
         seen = {path.parent.name: _written(path) for path in out.glob("runs/*/result.json")} | seen
-    assert subprocess.run(command, env=environment, stdout=subprocess.DEVNULL).returncode == 0
+    its = Study.load(path, smoke=home / "smoke")
+    store = Store.begin(its, out)
+    assert {each.id for each in store.results() if each.state == "finished"} >= seen.keys()
+    crew = Here(store, really=True)
+    run(its, store, crew)  # another process, which goes on with what the killed one had
+    assert len(crew.trained) == len(set(crew.trained)) <= 12 - len(seen)
     for id_, was in seen.items():
         assert _written(out / "runs" / id_ / "result.json") == was, f"{id_} was done twice"
-    return Store(out), done
+    return done
 
 
 def _written(path: Path) -> tuple[int, int]:
@@ -398,17 +403,16 @@ def assert_same_table(store: Store, finished: tuple[Study, Store]) -> None:
 
 
 def test_killed_twice_it_ends_with_the_same_table(finished: tuple[Study, Store], tmp_path: Path) -> None:
-    store, killed = killed_study(tmp_path, 2, random.Random(0))
-    assert killed == 2
-    assert_same_table(store, finished)
+    assert killed_study(tmp_path, 2, random.Random(0)) == 2
+    assert_same_table(Store(tmp_path / "out"), finished)
 
 
 @pytest.mark.soak
 def test_killed_ten_times_it_ends_with_the_same_table(finished: tuple[Study, Store], tmp_path: Path) -> None:
     for number in range(2):
-        store, killed = killed_study(tmp_path / str(number), 10, random.Random(number))
-        assert killed >= 8  # the last may come when all is over
-        assert_same_table(store, finished)
+        home = tmp_path / str(number)
+        assert killed_study(home, 10, random.Random(number)) >= 8  # the last may come when all is over
+        assert_same_table(Store(home / "out"), finished)
 
 
 # ---- what is said ------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ def submit(
     """Write the file that gluebenchmark.com scores, checked as the server would."""
     from ..nlu.run import Run
     from ..nlu.submission import FILES, write_submission
+    from ..nlu.submitting import server_files
 
     if fill is not None:
         one_of("--fill", fill, ("majority",))
@@ -32,7 +33,7 @@ def submit(
     predictions: dict[str, Any] = {}
     made_by: dict[str, Path] = {}
     for folder in runs:
-        for name, values in _test_files(Run.open(folder), skip_missing=fill is not None):
+        for name, values in server_files(Run.open(folder), skip_missing=fill is not None):
             if name in predictions:
                 raise SettingError(f"{made_by[name]} and {folder} both predict {name}; give one of them")
             predictions[name], made_by[name] = values, folder
@@ -46,29 +47,3 @@ def submit(
     typer.echo(f"{out}: predicted {', '.join(written.predicted) or 'nothing'}")
     if written.filled:
         typer.echo(f"one constant label throughout: {', '.join(written.filled)}")
-
-
-def _test_files(run: Any, *, skip_missing: bool) -> list[tuple[str, Any]]:
-    """The server's files that a run can fill, predicted now if they are not there yet."""
-    from ..errors import DataError
-    from ..nlu.loading import load
-    from ..nlu.metrics import predicted
-    from ..nlu.submission import FILES
-
-    found = []
-    for name, file in FILES.items():
-        if file.task == run.recipe.task:
-            values, _, _ = run.probabilities(file.split)
-        elif file.task == "ax" and run.recipe.task == "mnli":
-            try:
-                values = run.predict(load("ax", run.recipe.data, splits=[file.split])[file.split])
-            except DataError:
-                if not skip_missing:
-                    raise
-                continue
-        else:
-            continue
-        found.append((name, predicted(run.task, values)))
-    if not found:
-        raise SettingError(f"{run.folder} is a run of {run.task.title}, which is no task of the GLUE server")
-    return found

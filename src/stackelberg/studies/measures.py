@@ -2,7 +2,7 @@
 
     probing: {tasks: [cr, mr], draws: 10, pooling: first, data: FOLDER}    probing/cr: mean accuracy of linear heads
     robustness: {data: FOLDER}                                             robustness/dev/anli-r1, .../anli-all
-    predictions: {data: FOLDER}                                            none: what the GLUE server needs is kept
+    predictions: {}                                                        none: what the GLUE server needs is kept
 
 `data` is the recipe's where it is left out.
 """
@@ -59,12 +59,10 @@ def _robustness(run: Any, data: str | None = None) -> dict[str, float]:
     return found | {f"robustness/{_slug(each.title)}": each.every.value for each in its.attacked}
 
 
-def _predictions(run: Any, data: str | None = None) -> dict[str, float]:
-    from stackelberg.nlu.submission import FILES
+def _predictions(run: Any) -> dict[str, float]:
+    from stackelberg.nlu.submitting import server_files
 
-    for file in FILES.values():
-        if file.task == run.recipe.task:
-            run.probabilities(file.split)
+    server_files(run, skip_missing=True)
     return {}
 
 
