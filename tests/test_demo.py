@@ -155,8 +155,11 @@ def test_every_method_plays_with_every_seed(home: Path) -> None:
         (method, seed) for method in ("plain", "vat", "smart", "freelb", "salt") for seed in (0, 1)
     }
     assert {cell.recipe.model for cell in cells} == {str(home.resolve() / "model")}
-    fine_tuning = plan.study_of(home, 1, tiny_runs.model()).cells()
-    assert all(cell.recipe.model == tiny_runs.model() and not cell.recipe.settings for cell in fine_tuning)
+    assert "best of six settings" in study.remarks[-1]
+    fine_tuning = plan.study_of(home, 1, tiny_runs.model())
+    assert {cell.recipe.model for cell in fine_tuning.cells()} == {tiny_runs.model()}
+    assert not any(cell.recipe.settings for cell in fine_tuning.cells())
+    assert not any("best of six" in said for said in fine_tuning.remarks) and "default" in fine_tuning.remarks[-1]
 
 
 def test_a_model_may_come_in_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,15 +169,16 @@ def test_a_model_may_come_in_a_package(tmp_path: Path, monkeypatch: pytest.Monke
     assert plan.pretrained("packed_encoder") == tmp_path / "packed_encoder" / "weights"
 
 
-@pytest.mark.parametrize("said", ["no/such/folder", "no_such_package", "json"])
+@pytest.mark.parametrize("said", ["no/such/folder", "no_such_package", "json", "__main__"])
 def test_a_model_that_is_none(said: str) -> None:
     with pytest.raises(ModelError, match=f"--model '{said}' is no folder, and no installed package with a model in it"):
         plan.pretrained(said)
 
 
-def test_seeds_are_counted(home: Path) -> None:
-    with pytest.raises(SettingError, match="--seeds 0 should be 1 or more"):
-        plan.study_of(home, 0)
+@pytest.mark.parametrize("seeds", [-1, 0, 1001, 10**12])
+def test_seeds_are_counted(home: Path, seeds: int) -> None:
+    with pytest.raises(SettingError, match=f"--seeds {seeds} should be from 1 to 1,000"):
+        plan.study_of(home, seeds)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -220,7 +224,7 @@ def test_it_can_be_stopped(command: Command, small: None, tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--seeds", "0"), "--seeds 0 should be 1 or more"),
+        (("--seeds", "0"), "--seeds 0 should be from 1 to 1,000"),
         (("--jobs", "0"), "--jobs 0 should be 1 or more"),
         (("--model", "nothing/here"), "--model 'nothing/here' is no folder"),
         (("--out", "a-file"), "a-file is a file where the demo's folder is needed"),

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .app import app
+from .compare import INTERRUPTED
 
 if TYPE_CHECKING:
     from ..studies.running import Told
     from ..studies.store import Store
 
-INTERRUPTED = 130  # as a shell has it
 NEEDED = ("accelerate", "jinja2", "matplotlib", "scipy", "sklearn", "tokenizers", "transformers", "yaml")
 
 
@@ -40,10 +40,10 @@ def demo(
     from ..analysis.comparison_report import score_table, sentences
     from ..analysis.figure_style import styled
     from ..analysis.reliability_diagram import save_figure
-    from ..demo.folder import PICTURE, REPORT, STUDY, begin
+    from ..demo.folder import MODEL, PICTURE, REPORT, STUDY, begin
     from ..demo.outcome import comparison
     from ..demo.picture import picture
-    from ..demo.plan import study_of
+    from ..demo.plan import pretrained, study_of
     from ..reports import write_report
     from ..studies.local import LocalCrew, cores, visible_gpus
     from ..studies.running import run
@@ -70,8 +70,8 @@ def demo(
     write_report([out / STUDY], out / REPORT)
     with styled():
         save_figure(picture(found, study.title), out / PICTURE)
-    for line in _next(store, out, model):
-        say(to, line)
+    for line in _next(store, out, out / MODEL if model is None else pretrained(model)):
+        to.print(line, markup=False, soft_wrap=True)  # in one piece, for copying
 
 
 def _check(jobs: int | None) -> None:
@@ -119,7 +119,7 @@ def _progress(store: Store, quiet: bool) -> Iterator[Callable[[Told], None]]:
         yield told
 
 
-def _next(store: Store, out: Path, model: str | None) -> list[str]:
+def _next(store: Store, out: Path, model: Path) -> list[str]:
     """Where the report is, and commands that work from here."""
     from ..demo.folder import DEV, REPORT
     from ..demo.outcome import first_run
@@ -127,7 +127,7 @@ def _next(store: Store, out: Path, model: str | None) -> list[str]:
     salt = first_run(store, "salt")
     commands = [["stackelberg", "predict", str(salt), str(out / DEV)]] if salt else []
     commands += [
-        ["stackelberg", "doctor", str(model or out / "model")],
+        ["stackelberg", "doctor", str(model)],
         ["stackelberg", "train", "--train", "YOUR.tsv", "--model", "YOUR-MODEL", "--method", "salt"],
     ]
     return [
