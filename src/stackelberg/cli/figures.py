@@ -10,9 +10,10 @@ EXPLAINED = {
     "mce": "the worst of the bins of equal size",
     "brier": "0 to 2",
     "nll": "in nats",
+    "mse": "mean squared error",
     "confidence": "mean; above the accuracy, too sure",
 }
-AS_THEY_ARE = ("brier", "nll")
+AS_THEY_ARE = ("brier", "nll", "mse")
 
 
 def shown(figures: Mapping[str, float]) -> list[str]:

@@ -90,6 +90,12 @@ def study(
         typer.echo(document, nl=False)
     else:
         show(found)
+    if any(each.what == "submission" for each in asked.shows):
+        from ..studies.submitting import write_submissions
+
+        for said in write_submissions(asked, store):
+            typer.echo(said, err=True)
+    if not as_json:
         typer.echo(f"\nin {folder}; a report of it: stackelberg report {shlex.quote(str(folder))}", err=True)
     if any(each.state == "failed" for each in found.results):
         raise typer.Exit(1)

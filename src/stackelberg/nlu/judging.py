@@ -16,6 +16,7 @@ from stackelberg.nlu.metrics import evaluate, predicted, reported, score
 from stackelberg.nlu.task import NluTask
 
 CALIBRATION = ("ece", "ece_width", "mce", "brier", "nll", "confidence")
+BESIDE = (*CALIBRATION, "mse")  # the metrics, of every task that has them
 Floats = NDArray[np.float64]
 
 
@@ -31,7 +32,7 @@ def answers(task: NluTask, outputs: Floats, split: str) -> Floats:
 
 
 def figures(task: NluTask, found: Mapping[str, Floats], examples: Mapping[str, Examples]) -> dict[str, float]:
-    """Metrics, `score`, and with classes calibration, over the splits that judge the task, as fractions.
+    """Metrics, `score`, and with classes calibration, with scores `mse`, over the splits that judge the task, as fractions.
 
     Args:
         task: its `evaluation` names the splits.
@@ -40,16 +41,16 @@ def figures(task: NluTask, found: Mapping[str, Floats], examples: Mapping[str, E
     """
     by_split = {split: of_split(task, found[split], examples[split].targets or ()) for split in task.evaluation}
     metrics = reported(task, {split: {name: each[name] for name in task.metrics} for split, each in by_split.items()})
-    calibration = [name for name in CALIBRATION if all(name in each for each in by_split.values())]
-    means = {name: math.fsum(each[name] for each in by_split.values()) / len(by_split) for name in calibration}
+    beside = [name for name in BESIDE if all(name in each for each in by_split.values())]
+    means = {name: math.fsum(each[name] for each in by_split.values()) / len(by_split) for name in beside}
     return {**metrics, "score": score(metrics), **means}
 
 
 def of_split(task: NluTask, found: Floats, targets: ArrayLike) -> dict[str, float]:
-    """The task's metrics on one split and, with classes, its calibration."""
+    """The task's metrics on one split; with classes its calibration, with scores the mean squared error."""
     wanted = np.asarray(targets)
     metrics = evaluate(task, predicted(task, found), wanted)
     if task.kind == "score":
-        return metrics
+        return {**metrics, "mse": float(np.mean((found - wanted) ** 2))}
     calibration = asdict(measure_calibration(found, wanted))
     return {**metrics, **{name: calibration[name] for name in CALIBRATION}}

@@ -58,7 +58,7 @@ def sentences(summary: Summary) -> list[str]:
     if summary.pairs:
         said.append(
             f"Of {_count(len(summary.pairs), 'comparison')} with {summary.baseline}, {len(shown) or 'none'} "
-            f"{'is' if len(shown) == 1 else 'are'} shown to be more than luck (Holm's correction over all "
+            f"{'is' if len(shown) == 1 else 'are'} shown to be more than luck (Holm's correction over the "
             f"{len(judged)} that can be judged, at {1 - summary.level:.0%})."
         )
     said += [_about(pair, summary) for pair in shown[:MOST_TOLD]]
