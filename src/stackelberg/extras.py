@@ -14,6 +14,7 @@ EXTRAS = {
     "markupsafe": "report",
     "matplotlib": "report",
     "numpy": "nlu",
+    "ray": "cluster",
     "scipy": "nlu",
     "sklearn": "nlu",
     "transformers": "hf",

@@ -7,7 +7,6 @@ all but its weights and checkpoints is sent back.
 
 from __future__ import annotations
 
-import importlib
 import io
 import logging
 import os
@@ -20,7 +19,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from stackelberg.errors import StackelbergError, needs
+from stackelberg.errors import StackelbergError
+from stackelberg.extras import need
 from stackelberg.storage import whole_folder
 from stackelberg.studies.cell import Cell
 from stackelberg.studies.crew import Ended
@@ -56,9 +56,7 @@ class RayCrew:
         measures: Mapping[str, Any],
     ) -> None:
         """Join the cluster."""
-        with needs("ray", extra="cluster"):
-            ray: Any = importlib.import_module("ray")
-        self._ray = ray
+        ray = self._ray = need("ray")
         if not ray.is_initialized():
             _refuse_unreachable(address)
             try:

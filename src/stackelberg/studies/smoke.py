@@ -28,7 +28,7 @@ WRONG = 0.1  # share of labels, so that no score is perfect
 UNDERSTANDING = {"max_steps": 12, "batch_size": 8, "max_length": 32, "learning_rate": 5e-3, "evaluate_every": 6}
 TRANSLATION = {
     "model": "tiny", "merges": 60, "batch_tokens": 300, "max_tokens": 320, "max_length": 60,
-    "shapes": 3, "max_steps": 40, "warmup": 10, "evaluate_every": 20, "beam": 2,
+    "shapes": 3, "max_steps": 12, "warmup": 4, "evaluate_every": 12, "beam": 2,
 }  # fmt: skip
 PLACES = ("data", "train", "hub")
 PAIRS = 300  # and a few more for each task, so that no two are one corpus
