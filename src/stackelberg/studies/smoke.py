@@ -25,8 +25,14 @@ SAID = "A tiny model on made-up rows: this shows that everything runs, and its f
 WRONG = 0.1  # share of labels, so that no score is perfect
 
 
-UNDERSTANDING = {"max_steps": 12, "batch_size": 8, "max_length": 32, "learning_rate": 5e-3, "evaluate_every": 6}
-TRANSLATION = {
+UNDERSTANDING: dict[str, Any] = {
+    "max_steps": 12,
+    "batch_size": 8,
+    "max_length": 32,
+    "learning_rate": 5e-3,
+    "evaluate_every": 6,
+}
+TRANSLATION: dict[str, Any] = {
     "model": "tiny", "merges": 60, "batch_tokens": 300, "max_tokens": 320, "max_length": 60,
     "shapes": 3, "max_steps": 12, "warmup": 4, "evaluate_every": 12, "beam": 2,
 }  # fmt: skip
@@ -46,7 +52,7 @@ def shrink(values: dict[str, Any], folder: Path, given: Collection[str]) -> None
         places = {f"{prefix}{field}" for prefix in ("", f"{name}.", f"{name.rpartition('/')[2]}.") for field in PLACES}
         own = bool(places & set(given)) or "train" in fields
         if is_translation(fields.get("recipe", name)) or is_translation(f"nmt/{name}"):
-            made_up = {} if own else {"recipe": "nmt/tiny", "synthetic": PAIRS + 10 * number}
+            made_up: dict[str, Any] = {} if own else {"recipe": "nmt/tiny", "synthetic": PAIRS + 10 * number}
             fields.update({**TRANSLATION, **made_up})
         else:
             made_up = {} if own else tiny_task(folder, fields.get("task", name))

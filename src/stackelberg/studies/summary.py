@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stackelberg.analysis.comparison import compare
+from stackelberg.analysis.comparison import Outcome, Scores, judged_scores
 from stackelberg.analysis.playing import outcomes_of, subsets
-from stackelberg.analysis.statistics import LEVEL, Interval, Spread, holm, mean_interval, spread
+from stackelberg.analysis.statistics import LEVEL, RESAMPLES, Interval, Spread, holm, mean_interval, spread
 from stackelberg.errors import StackelbergError
 from stackelberg.extras import need
 from stackelberg.nlu.run import Run
+from stackelberg.nmt.run import TranslationRun
+from stackelberg.runs.records import finite
 from stackelberg.studies.cell import Cell
 from stackelberg.studies.figures import metrics_of
 from stackelberg.studies.store import Result, Store
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from stackelberg.studies.study import Study
 
 SCORE = "score"
+OVER_ROWS = "rows and seeds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,48 +178,64 @@ def _pairs(
     for column in columns:
         for setting in dict.fromkeys(setting for setting, _ in scores.names):
             methods = [name for way, name in scores.names if way == setting and name != baseline]
-            if column.kind == "nlu" and column.metric == SCORE and methods:
+            if methods and _has_rows(column):
                 try:
                     found, said = _over_rows(scores, column, setting, [baseline, *methods], store, level)
                     raw += found
                     remarks += said
                     continue
                 except StackelbergError as error:  # after days of training this must not be what stops the table
-                    remarks.append(f"{column.task} is compared over seeds alone: {error}.")
+                    remarks.append(f"{column.task} is compared over seeds alone: {str(error).removesuffix('.')}.")
             raw += [_over_seeds(scores, column, setting, method, baseline, level) for method in methods]
     raw = [each for each in raw if each[0].seeds]
     judged = [p for _, p in raw if p is not None]
     corrected = iter(holm(judged))
-    pairs = []
-    for pair, p in raw:
-        final = None if p is None else next(corrected)
-        shown = final is not None and final < 1 - level
-        pairs.append(_with(pair, final, shown))
-    return tuple(pairs), list(dict.fromkeys(remarks))
+    finals = [(pair, None if p is None else next(corrected)) for pair, p in raw]
+    pairs = tuple(replace(pair, p=p, shown=p is not None and p < 1 - level) for pair, p in finals)
+    return pairs, list(dict.fromkeys(remarks))
+
+
+def _has_rows(column: Column) -> bool:
+    """Whether a figure is computed from rows that can be drawn anew: a task's score, and a corpus's BLEU."""
+    return column.metric == SCORE if column.kind == "nlu" else column.metric.endswith("bleu")
 
 
 def _over_rows(
     scores: _Scores, column: Column, setting: str, methods: Sequence[str], store: Store, level: float
 ) -> tuple[list[tuple[Against, float | None]], list[str]]:
-    """A task's score, rows and seeds drawn anew."""
-    runs = [Run.open(each.folder) for method in methods for each in scores.runs(column.task, setting, method).values()]
-    if len({run.recipe.method for run in runs}) < 2 or runs[0].recipe.method != methods[0]:
+    """A task's score or BLEU, rows and seeds drawn anew."""
+    finished = [each for method in methods for each in scores.runs(column.task, setting, method).values()]
+    there = {each.method for each in finished}
+    if methods[0] not in there or len(there) < 2:
         return [], []
+    drawn, remarks = (_rows_drawn if column.kind == "nlu" else _sentences_drawn)(column, finished, store)
+    unit = 1.0 if column.kind == "nlu" else 100.0  # BLEU is resampled as a fraction
+    found = []
+    for method in methods[1:]:
+        its = drawn.difference(method, methods[0], level) if method in there else None
+        if its is not None:
+            interval = its.over_both
+            if interval is not None:
+                interval = replace(interval, low=unit * interval.low, high=unit * interval.high)
+            value = unit * its.value
+            pair = Against(column, setting, method, methods[0], value, its.seeds, interval, OVER_ROWS, None, False)
+            found.append((pair, its.p))
+    return found, remarks
+
+
+def _rows_drawn(column: Column, finished: Sequence[Result], store: Store) -> tuple[Scores, list[str]]:
+    runs = [Run.open(each.folder) for each in finished]
     outcomes, judged = outcomes_of(runs, store.folder)
-    found = compare(outcomes, judged, runs[0].task.metrics, title=column.task, baseline=methods[0], level=level)
-    pairs = [
-        (
-            Against(
-                column=column, setting=setting, method=pair.method, baseline=pair.baseline,
-                value=pair.difference.value, seeds=pair.difference.seeds, interval=pair.difference.over_both,
-                over="rows and seeds", p=None, shown=False,
-            ),
-            pair.difference.p,
-        )
-        for pair in found.pairs
-        if pair.difference is not None
-    ]  # fmt: skip
-    return pairs, [f"{column.task}: {said}" for said in subsets(runs[0])]
+    said = [f"{column.task}: {each}" for each in subsets(runs[0])]
+    return judged_scores(outcomes, judged, runs[0].task.metrics, RESAMPLES), said
+
+
+def _sentences_drawn(column: Column, finished: Sequence[Result], store: Store) -> tuple[Scores, list[str]]:
+    from stackelberg.analysis.translating import bleu_scores
+
+    runs = [TranslationRun.open(each.folder) for each in finished]
+    outcomes = [Outcome(each.method, each.seed, each.id, each.folder.name, {}) for each in finished]
+    return bleu_scores(runs, outcomes, column.metric.partition("/")[0]), []
 
 
 def _over_seeds(
@@ -231,12 +250,6 @@ def _over_seeds(
     return Against(column, setting, method, baseline, value, len(apart), interval, "seeds", None, False), p
 
 
-def _with(pair: Against, p: float | None, shown: bool) -> Against:
-    from dataclasses import replace
-
-    return replace(pair, p=p, shown=shown)
-
-
 def _failures(results: Sequence[Result]) -> list[str]:
     return [
         f"{each.method} on {each.task}{f', {each.setting}' if each.setting else ''}, seed {each.seed} is left out: "
@@ -248,10 +261,6 @@ def _failures(results: Sequence[Result]) -> list[str]:
 
 def as_data(summary: Summary) -> dict[str, Any]:
     """The whole as what JSON can hold; figures as they are in runs' folders."""
-    from dataclasses import asdict
-
-    from stackelberg.runs.records import finite
-
     return {
         "study": summary.study.name,
         "title": summary.study.title,
