@@ -304,7 +304,7 @@ def test_markup_in_names_paths_and_errors_is_text(home: Path, tmp_path: Path) ->
 
 
 def test_markup_in_a_drawing_is_text_and_dollars_and_control_signs_stay_harmless() -> None:
-    name = f'{TAG} $\\frac{{ \x07 & "q"'
+    name = f'{TAG} $\\frac{{$ \x07 & "q"'
     with styled():
         figures = [
             violin_figure({name: {name: [0.1, 0.2, 0.3]}}),

@@ -19,7 +19,7 @@ from stackelberg.runs.records import read_records
 
 LOSSES = {
     "training loss": ("game/task_loss", "loss"),
-    "validation loss": ("dev/loss", "dev/nll"),
+    "validation loss": ("dev/loss", "dev/nll", "dev/mse"),
     "validation score (%)": ("dev/score", "dev/bleu"),
 }
 PROBING = "probing/"
