@@ -165,6 +165,8 @@ def test_every_method_plays_with_every_seed(home: Path) -> None:
 def test_a_model_may_come_in_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(tiny_runs.model(), tmp_path / "packed_encoder" / "weights")
     (tmp_path / "packed_encoder" / "__init__.py").touch()
+    (tmp_path / "packed_encoder" / "weights" / "1_Pooling").mkdir()
+    (tmp_path / "packed_encoder" / "weights" / "1_Pooling" / "config.json").write_text("{}")
     monkeypatch.syspath_prepend(tmp_path)
     assert plan.pretrained("packed_encoder") == tmp_path / "packed_encoder" / "weights"
 

@@ -45,7 +45,8 @@ def pretrained(said: str) -> Path:
         with contextlib.suppress(ValueError):  # of modules that nothing was imported from
             spec = importlib.util.find_spec(said)
         homes = [Path(place) for place in (spec.submodule_search_locations or ())] if spec else []
-        folder = next((path.parent for home in homes for path in sorted(home.rglob("config.json"))), folder)
+        found = [path.parent for home in homes for path in sorted(home.rglob("config.json"))]
+        folder = min(found, key=lambda path: len(path.parts), default=folder)  # below it may be those of its parts
     if not folder.is_dir():
         raise ModelError(
             f"--model {said!r} is no folder, and no installed package with a model in it; {listing(folder.parent)}"
