@@ -27,6 +27,7 @@ from stackelberg.analysis.sweeps import sweep_figure
 from stackelberg.analysis.violins import violin_figure
 from stackelberg.cli import app
 from stackelberg.errors import StackelbergError
+from stackelberg.nlu.recipe import Recipe
 from stackelberg.nmt.scores import resampled_bleu, sacre_bleu
 from stackelberg.reports import ReportError, gather, tables, write_report
 from stackelberg.reports.document import Cell, Column, Document, Rows, Section, Table, Words
@@ -399,9 +400,30 @@ def test_a_run_that_cannot_be_read_is_left_out_and_named(home: Path, tmp_path: P
     (runs / "sst-2" / "salt" / "1" / "recipe.yaml").write_text("method: salty\ntask: sst-2\n")
     written = write_report([runs], tmp_path / "report.html")
     said = "\n".join(written.verdict)
-    assert "salt on sst-2, seed 0, cannot be read and is left out" in said
+    assert "salt on sst-2, seed 0, cannot be used and is left out" in said
     assert "1 is left out: " in said and "salty" in said
     assert said.startswith("Nothing is compared here")
+
+
+def test_a_run_without_a_finite_score_is_left_out_and_named(home: Path, tmp_path: Path) -> None:
+    runs = play_all(home, tmp_path / "runs", {"plain": 0.7, "salt": 0.7}, seeds=2)
+    path = runs / "sst-2" / "salt" / "1" / "result.json"
+    path.write_text(re.sub(r'"score": [\d.]+', '"score": null', path.read_text()))
+    written = write_report([runs], tmp_path / "report.html")
+    assert "salt on sst-2, seed 1, cannot be used and is left out: it has no finite score." in written.verdict
+    assert "nan" not in written.page.read_text(encoding="utf-8").replace("nance", "")
+
+
+def test_a_file_of_ones_own_that_is_called_like_a_task_is_not_beside_the_paper(home: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "sst-2.tsv"
+    mine.write_bytes((home / "SST-2" / "train.tsv").read_bytes())
+    its = recipe(home)
+    play(its, tmp_path / "runs" / "0")
+    own = Recipe(train=str(mine), text="sentence", model=str(home / "m"), method="plain")
+    (tmp_path / "runs" / "0" / "recipe.yaml").write_text(own.to_yaml())
+    (tmp_path / "runs" / "0" / "model" / "config.json").write_text('{"id2label": {"0": "0", "1": "1"}}')
+    text = write_report([tmp_path / "runs"], tmp_path / "report.html").page.read_text(encoding="utf-8")
+    assert "Nothing is compared here" in text and "92.9" not in text
 
 
 def test_data_that_changed_in_between_stops_no_report(home: Path, tmp_path: Path) -> None:

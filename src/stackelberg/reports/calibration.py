@@ -21,7 +21,8 @@ AS_THEY_ARE = {"brier": "Brier", "nll": "NLL"}
 
 def calibration(arms: Sequence[Arm]) -> Section | None:
     """The section; None where no task has classes."""
-    its = [arm for arm in arms if all(ECE in each.figures for each in arm.runs)]
+    names = (*PER_CENT, *AS_THEY_ARE)
+    its = [arm for arm in arms if all(name in each.figures for each in arm.runs for name in names)]
     if not its:
         return None
     paper = tables()[ECE]
@@ -36,7 +37,7 @@ def calibration(arms: Sequence[Arm]) -> Section | None:
         least = min(spread([each.figures[ECE] for each in arm.runs]).mean for arm in of_task)
         rows = []
         for arm in of_task:
-            figures = {name: spread([each.figures[name] for each in arm.runs]) for name in (*PER_CENT, *AS_THEY_ARE)}
+            figures = {name: spread([each.figures[name] for each in arm.runs]) for name in names}
             row = [Cell(arm.name)]
             row += [
                 Cell(figures[name].text(100), best=name == ECE and figures[name].mean <= least and len(of_task) > 1)

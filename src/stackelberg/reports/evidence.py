@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -15,7 +16,7 @@ from stackelberg.nlu.catalogue import find_task
 from stackelberg.nlu.recipe import Recipe
 from stackelberg.nlu.run import Run
 from stackelberg.nmt.recipe import TranslationRecipe
-from stackelberg.nmt.run import TranslationRun
+from stackelberg.nmt.run import MAIN, TranslationRun
 from stackelberg.reports.errors import ReportError
 from stackelberg.runs.folder import RECIPE, RESULT
 from stackelberg.studies.figures import AS_THEY_ARE
@@ -112,9 +113,14 @@ def _opened(results: Sequence[Result]) -> tuple[dict[str, AnyRun], list[str]]:
         if each.state != "finished":
             continue
         try:
-            runs[each.id] = (TranslationRun if each.kind == "nmt" else Run).open(each.folder.absolute())
+            run: AnyRun = (TranslationRun if each.kind == "nmt" else Run).open(each.folder.absolute())
+            said = "" if math.isfinite(score_of(run)) else "it has no finite score"
         except (StackelbergError, OSError, ValueError) as error:
-            broken.append(f"{each.method} on {each.task}, seed {each.seed}, cannot be read and is left out: {error}.")
+            said = str(error)
+        if said:
+            broken.append(f"{each.method} on {each.task}, seed {each.seed}, cannot be used and is left out: {said}.")
+        else:
+            runs[each.id] = run
     return runs, broken
 
 
@@ -190,9 +196,22 @@ def _order(method: str) -> int:
     return ORDER.index(method) if method in ORDER else len(ORDER)
 
 
-def title_of(result: Result) -> str:
-    """A task as tables have it."""
+def task_of(result: Result) -> tuple[str, str]:
+    """A task's name, and that in tables."""
     try:
-        return find_task(result.task).title
+        task = find_task(result.task)
     except StackelbergError:
-        return result.task
+        return result.task, result.task
+    return task.name, task.title
+
+
+def score_of(run: AnyRun) -> float:
+    """What methods are compared by, as a fraction; nan where a run has none."""
+    if isinstance(run, TranslationRun):
+        return run.figures.get(f"{split_of(run)}/{MAIN[run.recipe.score]}", math.nan) / 100
+    return run.figures.get("score", math.nan)
+
+
+def split_of(run: TranslationRun) -> str:
+    """The split that a translation run is compared on."""
+    return "test" if any(name.startswith("test/") for name in run.figures) else "dev"

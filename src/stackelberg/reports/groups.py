@@ -12,7 +12,7 @@ from stackelberg.analysis.comparison import Comparison, Outcome, compare_scores,
 from stackelberg.analysis.playing import machine_of, outcomes_of, subsets
 from stackelberg.errors import StackelbergError
 from stackelberg.nmt.run import MAIN, TranslationRun
-from stackelberg.reports.evidence import Evidence, title_of
+from stackelberg.reports.evidence import Evidence, score_of, split_of, task_of
 
 if TYPE_CHECKING:
     from stackelberg.nlu.run import Run
@@ -36,9 +36,7 @@ class Played:
     @property
     def score(self) -> float:
         """The one that methods are compared by, as a fraction."""
-        if isinstance(self.run, TranslationRun):
-            return self.figures[f"{split_of(self.run)}/{MAIN[self.run.recipe.score]}"] / 100
-        return self.figures["score"]
+        return score_of(self.run)
 
 
 @dataclass(frozen=True)
@@ -80,13 +78,16 @@ def arms_of(evidence: Evidence) -> list[Arm]:
     """Every method in every setting on every task, in the order of the studies."""
     found: dict[tuple[str, str, str], list[Played]] = {}
     along = {show.along for show in evidence.shows if show.what == "sweep" and show.along}
+    titles: dict[str, str] = {}
     for result in evidence.finished:
+        task, title = task_of(result)
+        titles[task] = title
         setting = f"{next(iter(along))}={result.setting}" if len(along) == 1 and result.setting else result.setting
         played = Played(result, evidence.runs[result.id])
-        found.setdefault((result.task, result.method, setting), []).append(played)
+        found.setdefault((task, result.method, setting), []).append(played)
     tasks = list(dict.fromkeys(task for task, _, _ in found))
     return [
-        Arm(task, title_of(runs[0].result), method, setting, tuple(runs))
+        Arm(task, titles[task], method, setting, tuple(runs))
         for wanted in tasks
         for (task, method, setting), runs in found.items()
         if task == wanted
@@ -172,8 +173,3 @@ def _compared(arms: Sequence[Arm], title: str, baseline: str) -> Comparison:
     found, judged = outcomes_of(runs, Path(runs[0].folder.anchor))
     metrics = runs[0].task.metrics
     return compare_scores(judged_scores(found, judged, metrics), metrics, title=title, baseline=baseline)
-
-
-def split_of(run: TranslationRun) -> str:
-    """The split that a translation run is compared on."""
-    return "test" if any(name.startswith("test/") for name in run.figures) else "dev"

@@ -49,7 +49,7 @@ def runs(evidence: Evidence, arms: Sequence[Arm], out: Path) -> Section:
     rows = []
     for result in evidence.results:
         its = played.get(result.id)
-        state = STATES["finished"] if its else STATES[result.state] if result.state != "finished" else "not readable"
+        state = STATES["finished"] if its else STATES[result.state] if result.state != "finished" else "not usable"
         there = result.folder.is_dir()
         rows.append(
             [

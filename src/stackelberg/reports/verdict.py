@@ -8,6 +8,7 @@ from pathlib import Path
 
 from stackelberg.analysis.comparison import Comparison, Pair
 from stackelberg.analysis.comparison_report import between, p_text, range_text
+from stackelberg.nlu.recipe import Recipe
 from stackelberg.reports.document import Section, Words
 from stackelberg.reports.evidence import Evidence
 from stackelberg.reports.groups import Arm, Group, unvaried
@@ -117,8 +118,16 @@ def _beside_the_paper(arms: Sequence[Arm]) -> list[str]:
 
 def quoted_tables(arms: Sequence[Arm]) -> dict[str, QuotedTable]:
     """For each task the paper's table that has it; none where settings are varied, which the table says nothing of."""
-    splits = {arm.task: "test" if arm.runs[0].result.kind == "nmt" else "dev" for arm in unvaried(arms)}
+    splits = {
+        arm.task: "test" if arm.runs[0].result.kind == "nmt" else "dev" for arm in unvaried(arms) if _is_known(arm)
+    }
     return {task: table for task, split in splits.items() if (table := table_of(task, split)) is not None}
+
+
+def _is_known(arm: Arm) -> bool:
+    """Not a file of somebody's own that is called like a task."""
+    recipe = arm.runs[0].run.recipe
+    return not isinstance(recipe, Recipe) or (recipe.task is not None and recipe.train is None)
 
 
 def _coverage(evidence: Evidence, arms: Sequence[Arm]) -> list[str]:
