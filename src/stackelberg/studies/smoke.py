@@ -101,10 +101,14 @@ def tiny_model(folder: Path) -> Path:
         intermediate_size=WIDTH,
         max_position_embeddings=POSITIONS,
     )
-    with whole_folder(folder) as unfinished, torch.random.fork_rng(devices=[]), hushed():
-        torch.manual_seed(0)
-        BertModel(config).save_pretrained(unfinished)
-        tokenizer.save_pretrained(unfinished)
+    try:
+        with whole_folder(folder) as unfinished, torch.random.fork_rng(devices=[]), hushed():
+            torch.manual_seed(0)
+            BertModel(config).save_pretrained(unfinished)
+            tokenizer.save_pretrained(unfinished)
+    except OSError:
+        if not folder.is_dir():  # it is, where another process has made the same in the meantime
+            raise
     return folder
 
 

@@ -129,9 +129,9 @@ def summarize(study: Study, store: Store, *, level: float = LEVEL) -> Summary:
     cells = study.cells()
     found = {each.id: each for each in store.results()}
     results = tuple(found[cell.id] for cell in cells if cell.id in found)
-    wanted = [Column(cell.task, cell.kind, metric) for cell in cells for metric in metrics_of(study, cell)]
-    columns = tuple(dict.fromkeys(wanted))
     scores = _Scores(cells, results)
+    wanted = [Column(cell.task, cell.kind, metric) for cell in cells for metric in metrics_of(study, cell)]
+    columns = tuple(column for column in dict.fromkeys(wanted) if not scores.lack(column))
     baseline = study.baseline or ("plain" if "plain" in study.methods else next(iter(study.methods)))
     lines = tuple(scores.line(method, setting, columns) for setting, method in scores.names)
     pairs, remarks = _pairs(scores, columns, baseline, store, level)
@@ -154,6 +154,11 @@ class _Scores:
             if (its, name) == (task, method) and way in (setting, "") and each.state == "finished"
         }
 
+    def lack(self, column: Column) -> bool:
+        """Whether runs of a task are finished and none has the figure: memory, where there is no GPU."""
+        finished = [run.figures for run in self._runs.values() if run.task == column.task and run.state == "finished"]
+        return bool(finished) and not any(column.metric in figures for figures in finished)
+
     def of(self, column: Column, setting: str, method: str) -> dict[int, float]:
         """Seed to figure."""
         runs = self.runs(column.task, setting, method)
@@ -162,7 +167,7 @@ class _Scores:
 
     def line(self, method: str, setting: str, columns: Sequence[Column]) -> Line:
         """Of the table."""
-        values = [self.of(column, setting, method) for column in columns]
+        values = [self.of(column, setting, method) for column in columns] or [{}]
         spreads = tuple(spread(list(its.values())) if its else None for its in values)
         whole = [seed for seed in values[0] if all(seed in its for its in values)]
         means = [float(np.mean([its[seed] for its in values])) for seed in whole]
