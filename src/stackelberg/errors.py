@@ -52,6 +52,11 @@ def nearest(value: object, names: Iterable[str]) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
+def first_line(error: Exception) -> str:
+    """What another library's error says, as much as fits into a sentence."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 @contextmanager
 def needs(package: str, *, extra: str) -> Iterator[None]:
     """Around the import of an optional dependency: if it is missing, say which command installs it."""

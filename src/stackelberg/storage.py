@@ -48,6 +48,18 @@ def whole_folder(path: Path) -> Iterator[Path]:
     synced(path.parent)
 
 
+def unwritable(folder: Path) -> str | None:
+    """What stops a folder from being made or written to, before there is anything to write; None where nothing does."""
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        return f"{there} is a file where a folder is needed"
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            return None
+    except OSError as error:
+        return f"{there} cannot be written to ({error.strerror})"
+
+
 def sweep_unfinished(parent: Path) -> None:
     """Remove what killed processes left half-written in a folder that no other process is writing to."""
     for left in parent.glob(f"{UNFINISHED}*"):

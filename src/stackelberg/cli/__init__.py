@@ -46,6 +46,8 @@ COMMANDS = (
     watch,
 )
 
+LONGEST = 1000  # letters of an error's sentence
+
 __all__ = ["COMMANDS", "app", "main"]
 
 
@@ -63,5 +65,7 @@ def main() -> None:
         if error.filename is None:
             raise
         said = f"{error.filename}: {error.strerror}"
+    if len(said) > LONGEST:  # it names a value as long as that
+        said = f"{said[: LONGEST // 2]} … {said[-LONGEST // 2 :]}"
     print("error:", said.replace("\n", " "), file=sys.stderr)
     sys.exit(2)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from . import _outputs
 from .app import app
 
 DIAGRAM = Path("reliability.png")
@@ -23,7 +24,9 @@ def calibrate(
         bool, typer.Option("--temperature", help="Fit a temperature besides, on one half; report on the other.")
     ] = False,
     fit_on: Annotated[str | None, typer.Option(help="Split to fit it on instead of a half.")] = None,
-    out: Annotated[Path, typer.Option(help="The diagram, .png or .svg; the other is written beside it.")] = DIAGRAM,
+    out: Annotated[
+        Path, typer.Option(help="The diagram, .png or .svg; the other is written beside it.", callback=_outputs.file)
+    ] = DIAGRAM,
     equal_width: Annotated[bool, typer.Option("--equal-width", help="Bins of equal width in the diagram.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")] = False,
 ) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from . import _outputs
 from .app import app
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ def compare(
         list[str] | None, typer.Option("--set", metavar="METHOD.KEY=VALUE", help="A setting of one method.")
     ] = None,
     baseline: Annotated[str | None, typer.Option(help="What differences are taken from; plain if it plays.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder of all runs; the same one again goes on.")] = Path("comparison"),
+    out: Annotated[
+        Path, typer.Option(help="Folder of all runs; the same one again goes on.", callback=_outputs.folder)
+    ] = Path("comparison"),
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress of each run.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of tables.")] = False,
 ) -> None:

@@ -7,13 +7,16 @@ from typing import Annotated
 
 import typer
 
+from . import _outputs
 from .app import app
 
 
 @app.command()
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN|FOLDER", help="A translation run, or a model's folder.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="A folder that is not there yet.")],
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="A folder that is not there yet.", callback=_outputs.folder)
+    ],
     quantization: Annotated[str, typer.Option(help="int8 is a quarter of the size and fastest on a CPU.")] = "float32",
 ) -> None:
     """Write a translation model as CTranslate2 serves it, its tokenizer beside it."""

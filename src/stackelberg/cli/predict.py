@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ..errors import SettingError
+from . import _outputs
 from .app import app
 
 
@@ -15,7 +16,9 @@ from .app import app
 def predict(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run's folder.")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Rows to predict on: .tsv, .csv, .jsonl or .json.")],
-    out: Annotated[Path | None, typer.Option(help="A .tsv or .jsonl file; TSV on standard output without.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A .tsv or .jsonl file; TSV on standard output without.", callback=_outputs.file)
+    ] = None,
     text: Annotated[str | None, typer.Option(help="The column of the text, if not the task's.")] = None,
     pair: Annotated[str | None, typer.Option(help="... of the second text.")] = None,
 ) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from . import _outputs
 from .app import app
 
 if TYPE_CHECKING:
@@ -31,9 +32,10 @@ def probe(
     text: Annotated[str, typer.Option(help="A file's column of the text.")] = "text",
     pair: Annotated[str | None, typer.Option(help="A file's column of the second text.")] = None,
     label: Annotated[str, typer.Option(help="A file's column of the class.")] = "label",
-    out: Annotated[Path, typer.Option(help="Folder for figures and the features of models that are no runs.")] = Path(
-        "probing"
-    ),
+    out: Annotated[
+        Path,
+        typer.Option(help="Folder for figures and the features of models that are no runs.", callback=_outputs.folder),
+    ] = Path("probing"),
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")] = False,
 ) -> None:
     """Fit linear heads on frozen hidden states: accuracy for each seed, and a violin plot as in the paper.

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import SettingError, one_of
+from . import _outputs
 from .app import app
 
 
@@ -16,7 +17,7 @@ def submit(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="Finished runs, one a task; MNLI's predicts AX too.")
     ],
-    out: Annotated[Path, typer.Option(help="The zip.")] = Path("glue.zip"),
+    out: Annotated[Path, typer.Option(help="The zip.", callback=_outputs.file)] = Path("glue.zip"),
     fill: Annotated[
         str | None, typer.Option(help="majority: write the training set's most frequent label where there is no run.")
     ] = None,

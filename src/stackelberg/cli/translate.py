@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import SettingError, one_of
+from . import _outputs
 from .app import app
 
 BACKENDS = ("auto", "transformers", "ctranslate2")
@@ -21,7 +22,7 @@ def translate(
     file: Annotated[
         str, typer.Option("--input", "-i", help="Text, a sentence a line, plain or .gz; - is standard input.")
     ] = "-",
-    out: Annotated[Path | None, typer.Option(help="A file; standard output without.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A file; standard output without.", callback=_outputs.file)] = None,
     backend: Annotated[
         str, typer.Option(help="transformers or ctranslate2; what the folder is made for without.")
     ] = "auto",
@@ -31,7 +32,7 @@ def translate(
     tokenized: Annotated[bool, typer.Option("--tokenized", help="As the model writes it, not put together.")] = False,
     reference: Annotated[Path | None, typer.Option(help="Translations to score by, on standard error.")] = None,
     precision: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16, for transformers.")] = None,
-    threads: Annotated[int | None, typer.Option(help="For ctranslate2; all cores without.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="For ctranslate2; all cores without.")] = None,
 ) -> None:
     """Translate text, in its order and of any length.
 

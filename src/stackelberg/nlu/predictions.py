@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from stackelberg.decoding import decode
 from stackelberg.errors import RunError
 from stackelberg.nlu.examples import Examples
 from stackelberg.nlu.metrics import predicted
@@ -53,12 +54,19 @@ def as_json_lines(task: NluTask, found: Floats) -> str:
 
 def read_tsv(path: Path, task: NluTask) -> Answers:
     """What `as_tsv` wrote: probabilities or scores, targets and ids."""
-    lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    try:
+        return _parsed(decode(path), task)
+    except (ValueError, KeyError) as error:
+        raise RunError(f"{path} is not what a run of {task.title} writes; remove it, and it is made anew") from error
+
+
+def _parsed(text: str, task: NluTask) -> Answers:
+    lines = text.removesuffix("\n").split("\n")
     header, rows = lines[0].split("\t"), [line.split("\t") for line in lines[1:]]
     wanted = ["prediction", *_columns(task)]
     before = len(header) - len(wanted)
-    if header[max(before, 0) :] != wanted or any(len(row) != len(header) for row in rows):
-        raise RunError(f"{path} is not what a run of {task.title} writes; remove it, and it is made anew")
+    if not rows or header[max(before, 0) :] != wanted or any(len(row) != len(header) for row in rows):
+        raise ValueError(f"not a table of {', '.join(wanted)}")
     columns = {name: [row[place] for row in rows] for place, name in enumerate(header[:before])}
     first = before if task.kind == "score" else before + 1
     values = np.array([[float(value) for value in row[first:]] for row in rows], dtype=np.float64)

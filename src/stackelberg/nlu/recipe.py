@@ -196,6 +196,11 @@ class Recipe(AnyRecipe):
                 one_of("metrics", metric, METRICS)
             if not self.metrics:
                 raise SettingError(f"metrics={list(self.metrics)} should name at least one of {', '.join(METRICS)}")
+        for name in ("text", "pair", "label"):
+            if self.train is self.dev is self.test is None and getattr(self, name) is not None:
+                raise SettingError(
+                    f"{name}={getattr(self, name)!r} is a column of files of your own; give train, dev or test too"
+                )
         if self.task is None and self.data is not None:
             raise SettingError(f"data={self.data!r} is a folder of named tasks; with files of your own leave it out")
 

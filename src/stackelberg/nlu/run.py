@@ -13,11 +13,10 @@ import shutil
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from stackelberg.errors import DataError
+from stackelberg.errors import DataError, RunError
 from stackelberg.extras import need
-from stackelberg.nlu.labels import named_outputs
 from stackelberg.nlu.predictions import Answers, Floats, as_tsv, read_tsv
 from stackelberg.nlu.recipe import Recipe
 from stackelberg.nlu.recipe_data import known_task, read_data
@@ -40,7 +39,7 @@ class Run:
         folder: the run's.
         recipe: that it was trained with.
         figures: of the best model on the dev split, as fractions: the task's metrics, their mean `score`, and with
-            classes `ece`, `ece_width`, `mce`, `brier`, `nll` and `confidence`. And of the training: `steps`,
+            classes `ece`, `ece_width`, `mce`, `brier`, `nll` and `confidence`, with scores `mse`. And of the training: `steps`,
             `best_step`, `seconds`, `seconds_per_step` (of steps alone; the median over what was logged), and
             `peak_gib` on a GPU.
     """
@@ -96,13 +95,17 @@ class Run:
     @cached_property
     def task(self) -> NluTask:
         """What the model was trained for."""
-        config = read_json(self.model_folder / "config.json")
-        return replace(known_task(self.recipe, named_outputs(_Labels(config))), evaluation=self.judged_by)
+        path = self.model_folder / "config.json"
+        names = read_json(path, dict).get("id2label")
+        if not isinstance(names, dict) or not all(output.isdecimal() for output in names):
+            raise RunError(f"{path} does not name the model's outputs (id2label); remove the run, and make it again")
+        outputs = {str(name): int(output) for output, name in names.items()}
+        return replace(known_task(self.recipe, outputs), evaluation=self.judged_by)
 
     @property
     def judged_by(self) -> tuple[str, ...]:
         """The splits that `figures` are of."""
-        return tuple(json.loads((self.folder / "predictions" / "judged_by.json").read_text(encoding="utf-8")))
+        return tuple(map(str, read_json(self.folder / "predictions" / "judged_by.json", list)))
 
     def probabilities(self, split: str) -> Answers:
         """The model's answers on a split, from the run's folder or, if they are not there yet, made and kept.
@@ -213,13 +216,6 @@ class Run:
         }
         finish(folder, make_game(recipe), card(recipe, data, result), result)
         return cls(folder, recipe, result)
-
-
-class _Labels:
-    """A configuration's labels, without loading what it configures."""
-
-    def __init__(self, config: dict[str, Any]) -> None:
-        self.id2label = config["id2label"]
 
 
 def _loaded(recipe: Recipe, task: NluTask, folder: Path) -> Classifier:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from stackelberg.errors import DataError, needs
+from stackelberg.errors import DataError, first_line, needs
 from stackelberg.nmt.text import TextForm
 
 TARGET_FOLDER = "target_tokenizer"  # inside the model's, where the two languages share no vocabulary
@@ -41,8 +41,8 @@ class Codec:
             own = AutoTokenizer.from_pretrained(str(folder))
             beside = home / TARGET_FOLDER
             other = AutoTokenizer.from_pretrained(str(beside)) if beside.is_dir() else None
-        except (OSError, ValueError) as error:
-            raise DataError(f"{folder} has no tokenizer that loads: {str(error).splitlines()[0]}") from error
+        except Exception as error:  # of any kind: the file's, the configuration's
+            raise DataError(f"{folder} has no tokenizer that loads: {first_line(error)}") from error
         return cls(own, TextForm.load(home) if form is None else form, other)
 
     def save(self, folder: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from stackelberg.errors import DataError, needs, one_of
+from stackelberg.errors import DataError, first_line, needs, one_of
 from stackelberg.nmt.codec import Codec
 from stackelberg.nmt.search import Found, Search, Translator
 from stackelberg.storage import whole_folder, write_whole
@@ -78,7 +78,7 @@ def export(folder: Path, out: Path, *, quantization: str = "float32") -> Path:
             with _for_converter(folder) as told:
                 TransformersConverter(str(told)).convert(str(unfinished), quantization=quantization, force=True)
         except (ValueError, AttributeError, KeyError, RuntimeError) as error:  # as models are unlike what it expects
-            raise DataError(f"CTranslate2 cannot convert {folder}: {str(error).splitlines()[0]}") from error
+            raise DataError(f"CTranslate2 cannot convert {folder}: {first_line(error)}") from error
         if codec.target is not codec.tokenizer:
             _part_vocabularies(unfinished, codec)
         codec.save(unfinished)
@@ -101,7 +101,7 @@ def load_exported(folder: Path, *, threads: int | None = None) -> Translator:
     try:
         engine = ctranslate2.Translator(str(folder), device=device, intra_threads=cores)
     except (RuntimeError, ValueError) as error:
-        raise DataError(f"CTranslate2 cannot load {folder}: {str(error).splitlines()[0]}; export it again") from error
+        raise DataError(f"CTranslate2 cannot load {folder}: {first_line(error)}; export it again") from error
     return Translator(CTranslating(engine, codec, longest), codec)
 
 

@@ -11,9 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from stackelberg.errors import one_of
 from stackelberg.nmt.batches import filled
 from stackelberg.nmt.codec import Codec
 from stackelberg.nmt.model import load_model, positions
+from stackelberg.nmt.recipe import PRECISIONS
 from stackelberg.nmt.search import Found, Search, Translator
 
 
@@ -82,6 +84,8 @@ class Generating:
 
 def load_translator(folder: Path | str, *, precision: str | None = None) -> Translator:
     """A translator of a model's folder, or of a name on the hub; on the GPU if there is one, in bfloat16 then."""
+    if precision is not None:
+        one_of("precision", precision, PRECISIONS)
     codec = Codec.load(folder)
     model = load_model(str(folder), codec)
     on_gpu = torch.cuda.is_available()

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from stackelberg.errors import DataError, needs
+from stackelberg.errors import DataError, first_line, needs
 from stackelberg.game.huggingface import HuggingFaceTask
 from stackelberg.nmt.architectures import ARCHITECTURES, silence_pad, untrained
 from stackelberg.nmt.codec import Codec
@@ -31,10 +31,10 @@ def load_model(name: str, codec: Codec, *, dropout: float | None = None) -> Any:
     try:
         with hushed():
             model = AutoModelForSeq2SeqLM.from_pretrained(name, dtype=torch.float32, **changed)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # of any kind: the hub's, the file's, the configuration's
         raise DataError(
             f"model={name!r} is neither {', '.join(ARCHITECTURES)} nor an encoder–decoder that loads: "
-            f"{str(error).strip().splitlines()[0]}"
+            f"{first_line(error)}"
         ) from error
     silence_pad(model)
     first = codec.first_target

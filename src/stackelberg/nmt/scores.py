@@ -117,9 +117,7 @@ def resampled_bleu(
     columns = []
     for hypotheses in systems:
         _check(hypotheses, references, "the translations")
-        found = [
-            metric.corpus_score([given], [[wanted]]) for given, wanted in zip(hypotheses, references, strict=True)
-        ]
+        found = [metric.corpus_score([given], [[wanted]]) for given, wanted in zip(hypotheses, references, strict=True)]
         sums = counts @ np.array([[*each.counts, *each.totals, each.sys_len, each.ref_len] for each in found])
         order = metric.max_ngram_order
         columns.append(

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shlex
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from stackelberg.decoding import decode, listing
 from stackelberg.errors import RunError, StackelbergError
 from stackelberg.runs.recipe import AnyRecipe
 from stackelberg.runs.records import finite, read_records
-from stackelberg.storage import sweep_unfinished, write_whole
+from stackelberg.storage import sweep_unfinished, unwritable, write_whole
 
 if TYPE_CHECKING:
     from stackelberg.game.game import Game
 
+Read = TypeVar("Read", dict[str, Any], list[Any])
 RECIPE, RESULT, VERSIONS = "recipe.yaml", "result.json", "versions.json"
 
 
@@ -31,11 +31,8 @@ def is_finished(folder: Path, recipe: AnyRecipe, *, before: Collection[str] = ()
         recipe: of the run that is asked for.
         before: what may be there already of a run that has not begun.
     """
-    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise RunError(f"{there} is a file where a run's folder is needed; give another --out")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise RunError(f"{there} cannot be written to; give another --out")
+    if (wrong := unwritable(folder)) is not None:
+        raise RunError(f"{wrong}; give another --out")
     if not folder.exists() or {path.name for path in folder.iterdir()} <= set(before):
         return False
     if not (folder / RECIPE).is_file():
@@ -83,20 +80,20 @@ def figures_of(folder: Path) -> dict[str, float]:
         raise RunError(f"{folder} is no run: it has no {RECIPE}; {listing(folder)}")
     if not (folder / RESULT).is_file():
         raise RunError(f"{folder} is not finished: it has no {RESULT}; finish it with: {resuming(folder)}")
-    said = read_json(folder / RESULT)
+    said = read_json(folder / RESULT, dict)
     if not all(value is None or isinstance(value, int | float) for value in said.values()):
         raise RunError(f"{folder / RESULT} has figures that are no numbers; remove it, and run: {resuming(folder)}")
     return {name: math.nan if value is None else value for name, value in said.items()}
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A file that a run wrote."""
+def read_json(path: Path, kind: type[Read]) -> Read:
+    """A file that a run wrote, with names and values (`dict`) or one after another (`list`)."""
     try:
         said = json.loads(decode(path))
     except ValueError as error:
         raise RunError(f"{path} is not as a run writes it ({error}); remove the run, and make it again") from error
-    if not isinstance(said, dict):
-        raise RunError(f"{path} is not as a run writes it (no names and values); remove the run, and make it again")
+    if not isinstance(said, kind):
+        raise RunError(f"{path} is not as a run writes it (no {kind.__name__}); remove the run, and make it again")
     return said
 
 
