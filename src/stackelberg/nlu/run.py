@@ -39,8 +39,8 @@ class Run:
         folder: the run's.
         recipe: that it was trained with.
         figures: of the best model on the dev split, as fractions: the task's metrics, their mean `score`, and with
-            classes `ece`, `ece_width`, `mce`, `brier`, `nll` and `confidence`, with scores `mse`. And of the training: `steps`,
-            `best_step`, `seconds`, `seconds_per_step` (of steps alone; the median over what was logged), and
+            classes `ece`, `ece_width`, `mce`, `brier`, `nll` and `confidence`, with scores `mse`. And of the training:
+            `steps`, `best_step`, `seconds`, `seconds_per_step` (of steps alone; the median over what was logged), and
             `peak_gib` on a GPU.
     """
 
