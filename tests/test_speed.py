@@ -21,9 +21,11 @@ from helping import error, gradient
 from stackelberg import METHODS, SALT, VAT, Game, Plain, SettingError, create
 from stackelberg.game import capture, speed
 from stackelberg.game.capture import Input, Static, _as_if_capturing, _static
+from stackelberg.game.casts import Casts
 from stackelberg.game.layers import CompiledLayers, repeated_layers
 from stackelberg.game.masks import Tape
 from stackelberg.game.purpose import meant_for
+from stackelberg.game.replay import _apart
 from stackelberg.game.twice import Once, Split, Twice, as_is, inductor
 
 RECORDABLE = [name for name in METHODS if name != "freeat"]
@@ -113,6 +115,50 @@ def test_compiled_layers_change_nothing(kind: str, arch: str, name: str) -> None
     layers = game.speed.of(model).layers
     assert layers.operations and not layers.refused, layers.refused
     assert error(compiled, value) < 1e-12 and error(found, expected) < 1e-10
+
+
+def test_weights_are_cast_once_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All passes share one cast of each weight that is multiplied, and the gradient is the eager game's."""
+    model, batch = zoo.build("classification", "bert", dtype=torch.float32, seed=3)
+    asked: dict[int, list[Tensor]] = {}
+
+    def of(casts: Casts, weight: Tensor, dtype: torch.dtype) -> Tensor:
+        asked.setdefault(id(weight), []).append(once(casts, weight, dtype))
+        return asked[id(weight)][-1]
+
+    once = Casts.of
+    monkeypatch.setattr(Casts, "of", of)
+    game = game_of("salt", "compiled", steps=2)
+    with torch.autocast("cpu", torch.bfloat16):
+        _, expected = played(game_of("salt", "eager", steps=2), model, batch)
+        assert not asked
+        _, found = played(game, model, batch)
+    assert not game.speed.of(model).layers.refused
+    linear = [m for layer in game.speed.of(model).layers.layers for m in layer.modules() if isinstance(m, nn.Linear)]
+    assert set(asked) == {id(p) for m in linear for p in m.parameters()}
+    assert all(len(given) > 4 and len({id(x) for x in given}) == 1 for given in asked.values())
+    assert torch.cosine_similarity(found, expected, dim=0) > 0.999
+    game(model, batch)  # in float32, where there is nothing to cast
+    assert all(x.dtype == torch.bfloat16 for given in asked.values() for x in given)
+
+
+def test_a_weight_that_moved_within_a_step_is_cast_again() -> None:
+    casts, weight = Casts(), nn.Parameter(torch.ones(2))
+    first = casts.of(weight, torch.bfloat16)
+    assert casts.of(weight, torch.bfloat16) is first
+    with torch.no_grad():
+        weight.mul_(2)
+    assert casts.of(weight, torch.bfloat16).tolist() == [2.0, 2.0] and first.tolist() == [1.0, 1.0]
+
+
+def test_gradients_of_a_recorded_update_can_be_changed_in_place() -> None:
+    """Autograd may give two parameters one tensor, and one of another layout than its parameter."""
+    a, b, c = (nn.Parameter(torch.ones(2, 3)) for _ in range(3))
+    shared, turned = torch.ones(2, 3), torch.ones(3, 2).t()
+    found = _apart([a, b, c, a], [shared, shared, turned, None])
+    assert found[0] is shared and found[1] is not shared and found[3] is None
+    assert all(g is None or g.stride() == (3, 1) for g in found)
+    assert torch.equal(found[1], shared) and torch.equal(found[2], turned)  # type: ignore[arg-type]
 
 
 def test_equal_layers_are_compiled_once() -> None:

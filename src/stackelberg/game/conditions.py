@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..errors import ModelError
+from .casts import Casts
 from .layers import CompiledLayers
 from .masks import Tape
 from .shards import Shards
@@ -62,6 +63,7 @@ class Conditions:
         single = self._cast is None and all(p.dtype == torch.float32 for module in head for p in module.parameters())
         self._head = list(head) if single else []
         self.layers = layers
+        self._casts = Casts()
         self.masks: Masks = self._fresh()  # the clean pass's, which is the first
 
     @contextmanager
@@ -127,7 +129,7 @@ class Conditions:
     def _kernels(self) -> Iterator[None]:
         with ExitStack() as stack:
             if self.layers is not None:
-                stack.enter_context(self.layers.running())
+                stack.enter_context(self.layers.running(self._casts))
             elif self.second_derivative:
                 stack.enter_context(_twice_differentiable(self.core))
             if self.precise_head:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import _pytree as pytree
 
+from .casts import Casts
 from .masks import Dropouts, worn
 from .purpose import PURPOSE, meant_for
 from .twice import Compiler, Once, Split, Twice, inductor, traced
@@ -30,6 +31,9 @@ class Way:
     """How one layer answers one kind of call."""
 
     operation: Operation | None  # None: as it always did
+    casts: list[torch.dtype | None] = field(
+        default_factory=list
+    )  # for each weight, what it is given in if not as it is
     sites: list[Site] = field(default_factory=list)
     answer: Callable[[list[Tensor]], Any] = tuple  # output tensors → what the layer returns
 
@@ -43,17 +47,20 @@ class CompiledLayers:
         self.layers = list(repeated_layers(core))
         self.operations: dict[Hashable, Operation] = {}
         self.refused: dict[str, str] = {}  # a layer's class → why it runs as it always did
+        self.casts = Casts()  # of the step that is running
         self._ways: dict[Hashable, Way] = {}
 
     @contextmanager
-    def running(self) -> Iterator[None]:
-        """Inside, the layers run compiled."""
+    def running(self, casts: Casts) -> Iterator[None]:
+        """Inside, the layers run compiled, on weights that this step has cast."""
         own = [(layer, layer.__dict__.get("forward")) for layer in self.layers]
+        before, self.casts = self.casts, casts
         for layer, _ in own:
             layer.__dict__["forward"] = _Call(self, layer, layer.forward)
         try:
             yield
         finally:
+            self.casts = before
             for layer, forward in own:
                 if forward is None:
                     del layer.__dict__["forward"]
@@ -101,11 +108,14 @@ class CompiledLayers:
             return [x for x in found if isinstance(x, Tensor)]
 
         grad = torch.is_grad_enabled()
-        given = [x.detach().requires_grad_(x.requires_grad and grad) for x in (*weights, *tensors)]
+        given = [_leaf(x, x.requires_grad and grad) for x in (*weights, *tensors)]
         with torch.no_grad():
             seen = traced(lambda *leaves: tuple(function(leaves)), given)
             if any(node.op == "get_attr" for node in seen.graph.nodes):
                 raise ValueError("it holds tensors that are neither parameters nor buffers")
+        casts = _casts(seen, weights, autocast["dtype"] if autocast["enabled"] else None)
+        for i, dtype in enumerate(casts):
+            given[i] = given[i] if dtype is None else _leaf(given[i].to(dtype), given[i].requires_grad)
         like = (seen.code, tuple(sites), key[1:])  # type: ignore[index]
         form, fixed = spec
 
@@ -116,7 +126,7 @@ class CompiledLayers:
         if like not in self.operations:
             masks = [torch.ones(shape, dtype=torch.bool, device=device) for shape, _, device in sites]
             self.operations[like] = self._operation(function, [*masks, *given], len(masks), len(weights), purpose)
-        return Way(self.operations[like], list(sites), answer)
+        return Way(self.operations[like], casts, list(sites), answer)
 
     def _operation(self, function: Any, inputs: list[Tensor], masks: int, weights: int, purpose: str) -> Operation:
         wanted = [x.requires_grad for x in inputs]
@@ -144,9 +154,12 @@ class _Call:
             if x is not None
         ]
 
-    def weights(self) -> list[Tensor]:
-        """Parameters and buffers, constants in an ascent pass."""
+    def weights(self, casts: Sequence[torch.dtype | None] = ()) -> list[Tensor]:
+        """Parameters and buffers, in these precisions; constants in an ascent pass."""
         found: list[Tensor] = [kept[name] for kept, name in self.places]  # type: ignore[misc]
+        if casts:
+            given = zip(found, casts, strict=True)
+            found = [x if dtype is None else self.owner.casts.of(x, dtype) for x, dtype in given]
         return [x.detach() for x in found] if PURPOSE.get() == "ascent" else found
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -180,7 +193,21 @@ class _Call:
         tape = worn()
         assert tape is not None
         masks = [tape.take(*site) for site in way.sites]
-        return way.answer(way.operation([*masks, *weights, *tensors]))
+        return way.answer(way.operation([*masks, *self.weights(way.casts), *tensors]))
+
+
+def _leaf(x: Tensor, wanted: bool) -> Tensor:
+    return x.detach().requires_grad_(wanted)
+
+
+def _casts(seen: fx.GraphModule, weights: Sequence[Tensor], dtype: torch.dtype | None) -> list[torch.dtype | None]:
+    """For each weight, `dtype` if all that a layer does with it is to cast it so."""
+    to_copy, found = torch.ops.aten._to_copy.default, []
+    nodes = [node for node in seen.graph.nodes if node.op == "placeholder"][: len(weights)]
+    for node, weight in zip(nodes, weights, strict=True):
+        uses = [use.target == to_copy and use.kwargs == {"dtype": dtype} for use in node.users]
+        found.append(dtype if type(weight) in (Tensor, nn.Parameter) and uses and all(uses) else None)
+    return found
 
 
 def _itself(x: Any) -> Any:

@@ -35,7 +35,7 @@ class Replayed:
     """One step's results."""
 
     objective: Tensor  # with a graph of one node
-    gradients: list[Tensor | None]  # in the recording's memory
+    gradients: list[Tensor | None]  # in the recording's memory; none where it has moved the parameters itself
     report: Report
     rows: int
 
@@ -66,14 +66,15 @@ def replay(
             objective, report, rows = play(static)
         with torch.autocast(device.type, enabled=False):
             found = torch.autograd.grad(objective, list(parameters), allow_unused=True)
-        for p, g in zip(parameters, found, strict=True):
-            if g is not None and p not in kept.gradients:
-                kept.gradients[p] = torch.empty_like(p)
-        pairs = [(kept.gradients[p], g) for p, g in zip(parameters, found, strict=True) if g is not None]
-        torch._foreach_copy_([a for a, _ in pairs], [b for _, b in pairs])
-        if update is not None and capturing():  # not in the runs before
+        if update is None:
             for p, g in zip(parameters, found, strict=True):
-                p.grad = None if g is None else kept.gradients[p]
+                if g is not None and p not in kept.gradients:
+                    kept.gradients[p] = torch.empty_like(p)
+            pairs = [(kept.gradients[p], g) for p, g in zip(parameters, found, strict=True) if g is not None]
+            torch._foreach_copy_([a for a, _ in pairs], [b for _, b in pairs])
+        elif capturing():  # not in the runs before
+            for p, own in zip(parameters, _apart(parameters, found), strict=True):
+                p.grad = own
             report.skipped = update()
             for p in parameters:
                 p.grad = None
@@ -86,12 +87,27 @@ def replay(
         return None
     values = recording.replay(inputs).clone()
     notes: Notes = kept.notes[key]
+    report = Report(**dict(zip(notes.names, values[1:].unbind(), strict=True)))
+    if update is not None:
+        return Replayed(values[0], [], report, notes.rows)
     gradients = [kept.gradients[p] if has else None for p, has in zip(parameters, notes.present, strict=True)]
     pending = Pending(gradients)
     kept.pending = ref(pending)
     objective = _HandOut.apply(pending, values[0], *parameters)  # type: ignore[no-untyped-call]
-    report = Report(**dict(zip(notes.names, values[1:].unbind(), strict=True)))
     return Replayed(objective, gradients, report, notes.rows)
+
+
+def _apart(parameters: Sequence[nn.Parameter], found: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Gradients that can be changed in place: laid out as their parameters are, no two of them one tensor."""
+    apart: list[Tensor | None] = []
+    taken: set[int] = set()
+    for p, g in zip(parameters, found, strict=True):
+        if g is not None and (g.stride() != p.stride() or g.untyped_storage().data_ptr() in taken):
+            g = torch.empty_like(p).copy_(g)
+        if g is not None:
+            taken.add(g.untyped_storage().data_ptr())
+        apart.append(g)
+    return apart
 
 
 class _HandOut(torch.autograd.Function):
