@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 import torch
 
+import stackelberg
 import tiny_demo
 import tiny_runs
 import tiny_translation
 import zoo
-from stackelberg import cli
+from stackelberg import METHODS, cli
 from stackelberg.nmt.synthetic import write_corpus
 
 ROOT = Path(__file__).parent.parent
@@ -155,7 +156,6 @@ def test_its_picture_is_small() -> None:
     assert (ROOT / picture).stat().st_size < 100_000
 
 
-def test_its_table_has_every_method() -> None:
-    from stackelberg import METHODS
-
-    assert set(re.findall(r"^\| `([a-z0-9-]+)` \|", README, re.MULTILINE)) == set(METHODS)
+def test_its_table_has_every_public_method() -> None:
+    ours = {name for name, method in METHODS.items() if method.__name__ in stackelberg.__all__}
+    assert set(re.findall(r"^\| `([a-z0-9-]+)` \|", README, re.MULTILINE)) == ours

@@ -1,8 +1,16 @@
-"""The methods of the field, one file each, and how to make one by its name."""
+"""The methods of the field, one file each, and how to make one by its name.
+
+A file that is put here is found by itself. A package of somebody else's has its methods found if it says where they
+are, as an entry point of the group `stackelberg.methods`.
+"""
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import fields
+from importlib import import_module
+from importlib.metadata import entry_points
+from pkgutil import iter_modules
 from typing import Any
 
 from ..errors import SettingError, nearest, one_of
@@ -18,7 +26,7 @@ from .salt_adv import SALTAdv
 from .smart import SMART
 from .vat import VAT
 
-METHODS = Game.registry  # name → class; a new method adds itself by having a name
+METHODS = Game.registry  # name → class; a method adds itself by having a name
 
 __all__ = [
     "METHODS", "R3F", "SALT", "SMART", "VAT", "Adv", "FreeAT", "FreeLB", "Plain", "RDrop", "SALTAdv", "create",
@@ -58,3 +66,12 @@ def create(name: str, **settings: Any) -> Game:
             meant = f" (it is called {SYMBOLS[setting]!r} here)" if setting in SYMBOLS else nearest(setting, known)
             raise SettingError(f"method {name!r} has no setting {setting!r}{meant}; it has {', '.join(known)}")
     return method(**settings)
+
+
+for _file in iter_modules(__path__):
+    import_module(f"{__name__}.{_file.name}")
+for _place in entry_points(group="stackelberg.methods"):
+    try:
+        _place.load()
+    except Exception as error:  # of any kind; it is somebody else's
+        warnings.warn(f"the methods of {_place.value} are left out: {error!r}", stacklevel=1)
