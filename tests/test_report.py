@@ -389,7 +389,7 @@ def test_a_study_says_what_it_is_compared_with_and_what_else_is_measured(home: P
     written = write_report([tmp_path / "study"], tmp_path / "report.html")
     assert written.document.title == "Calibrated?" and written.verdict[1] == "Mind the gap."
     assert written.verdict[0] == "1 of 3 comparisons with smart shows a difference."
-    assert any("SST-2, ece: salt has 20." in said and "points less than smart" in said for said in written.verdict)
+    assert any("SST-2, ECE: salt has 20." in said and "points less than smart" in said for said in written.verdict)
     text = written.page.read_text(encoding="utf-8")
     assert "SST-2: robustness dev anli-r1" in text and ">56.6<" in text  # the paper's, of SALT
 

@@ -27,7 +27,8 @@ def calibration(arms: Sequence[Arm]) -> Section | None:
         return None
     paper = tables()[ECE]
     alike = unvaried(its)
-    quoted = any(paper.figure(arm.method, arm.task) for arm in alike)
+    comparable = [arm for arm in alike if arm.of_the_task_itself]
+    quoted = any(paper.figure(arm.method, arm.task) for arm in comparable)
     columns = [Column("method", number=False)]
     columns += [Column(title) for title in (*PER_CENT.values(), *AS_THEY_ARE.values())]
     columns[2:2] = [Column("ECE, paper", quoted=True)] * quoted
@@ -45,7 +46,7 @@ def calibration(arms: Sequence[Arm]) -> Section | None:
             ]
             row += [Cell(figures[name].text(1, 3)) for name in AS_THEY_ARE]
             if quoted:
-                found = paper.figure(arm.method, task) if arm in alike else None
+                found = paper.figure(arm.method, task) if arm in comparable else None
                 row.insert(2, Cell(found.text if found else NOTHING))
             rows.append(row)
         bodies.append(Rows(rows, of_task[0].title))

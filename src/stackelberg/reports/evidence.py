@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from stackelberg.reports.errors import ReportError
 from stackelberg.runs.folder import RECIPE, RESULT
 from stackelberg.studies.figures import AS_THEY_ARE
 from stackelberg.studies.store import Result, Store
-from stackelberg.studies.study import Show
+from stackelberg.studies.study import Show, Study
 
 AnyRecipe = Recipe | TranslationRecipe
 AnyRun = Run | TranslationRun
@@ -70,15 +71,16 @@ def gather(folders: Sequence[Path], title: str | None = None) -> Evidence:
         folders: of studies, of runs, or with such folders in them.
         title: of the report; the study's own, or the first folder's name, when None.
     """
-    stores = []
+    studies: list[Study] = []
     results: dict[str, Result] = {}
     remarks: list[str] = []
     for folder in map(Path, folders):
         if not folder.is_dir():
             raise ReportError(f"{folder} is not a folder; {listing(folder.parent)}")
         if (folder / STUDY).is_file():
-            stores.append(Store(folder))
-            found = stores[-1].results()
+            with closing(Store(folder)) as store:
+                studies.append(store.study)
+                found = store.results()
         else:
             found, left_out = _plain_runs(folder)
             remarks += left_out
@@ -89,7 +91,6 @@ def gather(folders: Sequence[Path], title: str | None = None) -> Evidence:
     if not runs:
         states = ", ".join(f"{each.method} on {each.task} is {each.state}" for each in list(results.values())[:3])
         raise ReportError(f"{_named(folders)} no finished run ({states}); a report needs at least one")
-    studies = [store.study for store in stores]
     return Evidence(
         title=title or " and ".join(study.title for study in studies) or Path(folders[0]).resolve().name,
         results=tuple(results.values()),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from stackelberg.analysis.comparison import Comparison, Outcome, compare_scores, judged_scores
 from stackelberg.analysis.playing import machine_of, outcomes_of, subsets
 from stackelberg.errors import StackelbergError
+from stackelberg.nlu.recipe import Recipe
 from stackelberg.nmt.run import MAIN, TranslationRun
 from stackelberg.reports.evidence import Evidence, score_of, split_of, task_of
 
@@ -53,6 +54,12 @@ class Arm:
     def name(self) -> str:
         """In a table's row."""
         return f"{self.method}, {self.setting}" if self.setting else self.method
+
+    @property
+    def of_the_task_itself(self) -> bool:
+        """And not of a file of somebody's own that is called like one."""
+        recipe = self.runs[0].run.recipe
+        return not isinstance(recipe, Recipe) or recipe.task is not None
 
 
 @dataclass(frozen=True)

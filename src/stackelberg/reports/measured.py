@@ -41,6 +41,11 @@ class Measured:
     p: float | None = None
     shown: bool = False
 
+    @property
+    def spoken(self) -> str:
+        """Its name, as tables have it."""
+        return self.name.upper() if self.name in ("ece", "mce") else self.name.replace("/", " ").replace("_", " ")
+
 
 def measured_of(evidence: Evidence, arms: Sequence[Arm]) -> list[Measured]:
     """Every such figure of every method, name by name."""

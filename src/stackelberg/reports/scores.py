@@ -128,7 +128,7 @@ def _by_metric(arms: Sequence[Arm]) -> Table | None:
 def _measured(measured: Sequence[Measured]) -> Table | None:
     if not measured:
         return None
-    bodies, quoting = [], False
+    bodies = []
     for task, name in dict.fromkeys((each.arm.task, each.name) for each in measured):
         its = [each for each in measured if (each.arm.task, each.name) == (task, name)]
         means = [each.score for each in its]
@@ -136,7 +136,6 @@ def _measured(measured: Sequence[Measured]) -> Table | None:
         rows = []
         for each in its:
             quoted = _quoted_measure(each)
-            quoting |= quoted is not None
             rows.append(
                 [
                     Cell(each.arm.name),
@@ -148,7 +147,7 @@ def _measured(measured: Sequence[Measured]) -> Table | None:
                     Cell("yes" if each.shown else "no" if each.baseline else NOTHING, strong=each.shown),
                 ]
             )
-        bodies.append(Rows(rows, f"{its[0].arm.title}: {name.replace('/', ' ')}"))
+        bodies.append(Rows(rows, f"{its[0].arm.title}: {its[0].spoken}"))
     columns = [
         Column("method", number=False),
         Column(HERE),
@@ -163,8 +162,9 @@ def _measured(measured: Sequence[Measured]) -> Table | None:
         "points, are paired by seed, rows kept, with 95% intervals (Student's t); p is corrected over all "
         "comparisons of this report."
     ]
-    if quoting:
-        notes.append(f"Columns “{PAPER}” are quoted from {source()}, Table 6 and Figure 2: BERT-base.")
+    places = dict.fromkeys(table.place for each in measured for table, _ in [_place_of(each)] if table is not None)
+    if places:
+        notes.append(f"Columns “{PAPER}” are quoted from {source()}, {' and '.join(places)}: BERT-base.")
     return compact(Table("What else was measured", columns, bodies, notes))
 
 
@@ -180,7 +180,7 @@ def _quoted_measure(measured: Measured) -> Quoted | None:
 def _place_of(measured: Measured) -> tuple[QuotedTable | None, str]:
     """Where the paper has it: ANLI's rounds, and the ECE of SST-2."""
     kind, _, rest = measured.name.partition("/")
-    if measured.arm.setting:
+    if measured.arm.setting or not measured.arm.of_the_task_itself:
         return None, ""
     if kind == ECE:
         return tables()[ECE], measured.arm.task

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from stackelberg.analysis.comparison import Comparison, Pair
 from stackelberg.analysis.comparison_report import between, p_text, range_text
-from stackelberg.nlu.recipe import Recipe
 from stackelberg.reports.document import Section, Words
 from stackelberg.reports.evidence import Evidence
 from stackelberg.reports.groups import Arm, Group, unvaried
@@ -52,7 +51,7 @@ def _lead(compared: Sequence[Comparison], measured: Sequence[Measured]) -> str:
     if all(each.p is None for each in given):
         return f"None of {over} can be judged: a difference between methods needs several seeds that both have."
     if not shown:
-        return f"No difference is shown in {over}: none is more than luck of seeds and rows may be."
+        return f"No difference is shown in {over}: luck of seeds and rows could explain every one."
     return f"{shown} of {over} {'shows' if shown == 1 else 'show'} a difference."
 
 
@@ -69,7 +68,7 @@ def _point(comparison: Comparison, pair: Pair) -> str:
 def _measured_point(measured: Measured) -> str:
     assert measured.difference is not None  # or it would not be shown
     return (
-        f"{measured.arm.title}, {measured.name.replace('/', ' ')}: {measured.arm.name} has "
+        f"{measured.arm.title}, {measured.spoken}: {measured.arm.name} has "
         f"{abs(100 * measured.difference):.1f} points {'more' if measured.difference > 0 else 'less'} than "
         f"{measured.baseline}, 95% interval over seeds {range_text(measured.interval)} (p {p_text(measured.p)} after "
         "Holm's correction over all comparisons)."
@@ -118,16 +117,9 @@ def _beside_the_paper(arms: Sequence[Arm]) -> list[str]:
 
 def quoted_tables(arms: Sequence[Arm]) -> dict[str, QuotedTable]:
     """For each task the paper's table that has it; none where settings are varied, which the table says nothing of."""
-    splits = {
-        arm.task: "test" if arm.runs[0].result.kind == "nmt" else "dev" for arm in unvaried(arms) if _is_known(arm)
-    }
+    comparable = [arm for arm in unvaried(arms) if arm.of_the_task_itself]
+    splits = {arm.task: "test" if arm.runs[0].result.kind == "nmt" else "dev" for arm in comparable}
     return {task: table for task, split in splits.items() if (table := table_of(task, split)) is not None}
-
-
-def _is_known(arm: Arm) -> bool:
-    """Not a file of somebody's own that is called like a task."""
-    recipe = arm.runs[0].run.recipe
-    return not isinstance(recipe, Recipe) or (recipe.task is not None and recipe.train is None)
 
 
 def _coverage(evidence: Evidence, arms: Sequence[Arm]) -> list[str]:
