@@ -20,11 +20,14 @@ from typer.testing import CliRunner
 from stackelberg.cli import app
 from stackelberg.errors import StackelbergError
 from stackelberg.studies.cell import Cell
+from stackelberg.studies.checking import check
 from stackelberg.studies.crew import Ended
 from stackelberg.studies.errors import StudyError
+from stackelberg.studies.figures import titles
 from stackelberg.studies.looking import Watcher
 from stackelberg.studies.running import CRASHES, Told, run
-from stackelberg.studies.store import STALE, Store
+from stackelberg.studies.smoke import tiny_file
+from stackelberg.studies.store import STALE, Store, finished_figures
 from stackelberg.studies.study import Study
 from stackelberg.studies.study_file import shipped
 from stackelberg.studies.summary import as_data, summarize
@@ -473,3 +476,50 @@ def test_the_command_lists_plans_and_refuses(tmp_path: Path) -> None:
         assert re.search(words, str(refused.exception)), str(refused.exception)
     with pytest.raises(StudyError, match="is no study's folder"):
         RUNNER.invoke(app, ["watch", str(tmp_path)], catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "overrides", "words"),
+    [
+        ({"tasks": ["rte"]}, ["data=nowhere"], "rte: .*nowhere.*for this task alone it is rte.data=FOLDER"),
+        ({"tasks": ["iwslt14-de-en"]}, [], "iwslt14-de-en: the recipe does not say where its corpus is"),
+        ({"tasks": ["iwslt14-de-en"]}, ["iwslt14-de-en.data=nowhere"], "iwslt14-de-en: .*nowhere"),
+    ],
+)
+def test_data_are_looked_for_before_anything_is_trained(
+    changes: Any, overrides: list[str], words: str, tmp_path: Path
+) -> None:
+    its = Study.load(written(tmp_path, **changes), overrides)
+    with pytest.raises(StackelbergError, match=words) as caught:
+        check(its, its.cells())
+    assert "\n" not in str(caught.value)
+    check(its, [])  # what is finished needs none
+
+
+def test_a_probing_task_that_is_not_there_is_found_out_first(tmp_path: Path) -> None:
+    its = replace(study(tmp_path, tasks=["sst-2"]), measures={"probing": {"tasks": ["none.tsv"]}})
+    with pytest.raises(StackelbergError, match=r"none\.tsv is not there"):
+        check(its, its.cells())
+
+
+def test_columns_are_named_by_what_they_differ_in() -> None:
+    assert titles([("rte", "score"), ("mnli", "score")]) == {("rte", "score"): "rte", ("mnli", "score"): "mnli"}
+    probing = [("sst-2", "probing/cr"), ("sst-2", "robustness/dev/anli-r1")]
+    assert list(titles(probing).values()) == ["cr", "dev anli-r1"]
+    two = titles([("rte", "seconds_per_step"), ("rte", "peak_gib"), ("nmt/tiny", "peak_gib")])
+    assert list(two.values()) == ["rte, s a step", "rte, GiB", "tiny, GiB"]
+
+
+def test_measures_are_added_to_runs_that_are_there(finished: tuple[Study, Store]) -> None:
+    its, store = finished
+    cell = next(cell for cell in its.cells() if (cell.method, cell.task) == ("plain", "sst-2"))
+    folder = store.run_folder(cell.id)
+    before = (folder / "cell.json").read_text()
+    rows = tiny_file(store.folder.parent / "smoke", "cr")
+    try:
+        train(cell, folder, {"probing": {"tasks": [rows], "draws": 2}}, 1)
+        found = finished_figures(folder)
+        assert found is not None and 0 <= (found["probing/cr"] or 0) <= 1 and found["steps"] == 4
+        assert json.loads((folder / "cell.json").read_text())["measured"] == ["probing"]
+    finally:
+        (folder / "cell.json").write_text(before)

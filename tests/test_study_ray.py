@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from stackelberg.cli import app
 from stackelberg.studies.cluster import RayCrew, packed, unpack
+from stackelberg.studies.errors import StudyError
 from stackelberg.studies.local import LocalCrew
 from stackelberg.studies.running import Told, run
 from stackelberg.studies.store import Result, Store
-from tiny_study import figures, study
+from tiny_study import figures, study, written
 
 pytestmark = pytest.mark.soak
 
@@ -83,6 +86,27 @@ def test_nodes_that_do_not_see_the_folder_send_the_runs_back(
     assert figures(found) == {name: value for name, value in figures(local).items() if name in figures(found)}
     assert not list(tmp_path.glob("out/runs/*/model/*.safetensors")), "weights were sent"
     assert (store.run_folder(found[0].id) / "model" / "config.json").is_file()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_command_runs_on_it(cluster: Any, tmp_path: Path) -> None:
+    path = written(tmp_path, methods=["plain"], tasks=["sst-2"], seeds=1)
+    out = tmp_path / "out"
+    told = CliRunner().invoke(app, ["study", str(path), "--smoke", "--out", str(out), "--ray", cluster.address])
+    assert told.exit_code == 0, told.output
+    assert "[1/1] finished plain on sst-2, seed 0" in told.output and "plain" in told.stdout
+    store = Store(out)
+    assert [each.state for each in store.results()] == ["finished"]
+    with pytest.raises(StudyError, match="a run asks for 99 CPUs and 0 GPUs, and the cluster has 2 and 0"):
+        RayCrew(store, address=cluster.address, cpus=99, gpus=0, measures={})
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense"])
+def test_no_cluster_is_one_sentence(address: str, tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'stackelberg[cluster]'")
+    store = Store.begin(study(tmp_path, methods=["plain"], tasks=["sst-2"], seeds=1), tmp_path / "out")
+    with pytest.raises(StudyError, match=r"no Ray cluster answers at '127\.0\.0\.1:1'|should be auto or an address"):
+        RayCrew(store, address=address, cpus=1, gpus=0, measures={})
 
 
 def test_what_is_packed_is_unpacked(tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ def study(
     Stopped, killed or crashed, the same command goes on where it was, and more seeds, methods or tasks are added to
     what is there; nothing is trained twice. Several such commands may work on one folder at once.
     """
+    from ..studies.checking import check
     from ..studies.running import run
     from ..studies.store import Store
     from ..studies.study import Study
@@ -75,6 +76,8 @@ def study(
     store = Store.begin(asked, folder)
     if again:
         store.forgive()
+    left = {each.id for each in store.results() if each.state == "waiting"}
+    check(asked, [cell for cell in asked.cells() if cell.id in left])
     tell = (lambda told: None) if quiet or as_json else _Teller(asked, store).tell
     try:
         run(asked, store, _crew(asked, store, jobs, ray, say=not (quiet or as_json)), tell)

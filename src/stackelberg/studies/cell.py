@@ -62,7 +62,7 @@ def cells_of(study: Study) -> list[Cell]:
     first = [each for task in study.tasks for each in _of_task(study, task)]
     for seed in study.seeds:
         for cell in first:
-            recipe = cell.recipe.replace(seed=seed)
+            recipe = cell.recipe if cell.recipe.seed == seed else cell.recipe.replace(seed=seed)
             its = Cell(recipe.key(), cell.kind, cell.method, cell.task, cell.setting, seed, recipe)
             if (other := found.get(its.id)) is not None and other.task != its.task:
                 raise StudyError(f"{study.name}: the tasks {other.task} and {its.task} are one; leave one out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stackelberg.nmt.run import MAIN
@@ -37,8 +38,13 @@ def digits(metric: str) -> int:
     return 3 if metric in AS_THEY_ARE else 1
 
 
-def title_of(task: str, metric: str, alone: bool) -> str:
-    """A column's: its task, and its metric where a task has several."""
-    name = task.rpartition("/")[2]
-    shown = UNITS.get(metric, metric.removeprefix("robustness/").removeprefix("probing/"))
-    return name if alone else f"{name}, {shown}"
+def titles(columns: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Of tables' columns, by task and metric: what they differ in."""
+    several = len({metric for _, metric in columns}) > 1
+    tasks = len({task for task, _ in columns}) > 1
+    found = {}
+    for task, metric in columns:
+        name, shown = task.rpartition("/")[2], metric.removeprefix("robustness/").removeprefix("probing/")
+        parts = [name] * (tasks or not several) + [UNITS.get(metric, shown.replace("/", " "))] * several
+        found[task, metric] = ", ".join(parts)
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,11 @@ WRONG = 0.1  # share of labels, so that no score is perfect
 
 
 UNDERSTANDING: dict[str, Any] = {
-    "max_steps": 12,
+    "max_steps": 40,
     "batch_size": 8,
     "max_length": 32,
     "learning_rate": 5e-3,
-    "evaluate_every": 6,
+    "evaluate_every": 20,
 }
 TRANSLATION: dict[str, Any] = {
     "model": "tiny", "merges": 60, "batch_tokens": 300, "max_tokens": 320, "max_length": 60,
@@ -40,23 +40,25 @@ PLACES = ("data", "train", "hub")
 PAIRS = 300  # and a few more for each task, so that no two are one corpus
 
 
-def shrink(values: dict[str, Any], folder: Path, given: Collection[str]) -> None:
+def shrink(values: dict[str, Any], folder: Path, given: Collection[str], kept: Mapping[str, Mapping[str, Any]]) -> None:
     """Give every task of a study a tiny model and made-up data.
 
     Args:
         values: the study's.
         folder: that both are written into.
         given: names on the command line, which says what else to take.
+        kept: fields of tasks that the study's file wants at this size.
     """
     for number, (name, fields) in enumerate(values["tasks"].items()):
         places = {f"{prefix}{field}" for prefix in ("", f"{name}.", f"{name.rpartition('/')[2]}.") for field in PLACES}
         own = bool(places & set(given)) or "train" in fields
         if is_translation(fields.get("recipe", name)) or is_translation(f"nmt/{name}"):
             made_up: dict[str, Any] = {} if own else {"recipe": "nmt/tiny", "synthetic": PAIRS + 10 * number}
-            fields.update({**TRANSLATION, **made_up})
+            fields.update({**TRANSLATION, **made_up, **kept.get(name, {})})
         else:
             made_up = {} if own else tiny_task(folder, fields.get("task", name))
             fields.update({**UNDERSTANDING, "model": str(tiny_model(folder / "model").resolve()), **made_up})
+            fields.update(kept.get(name, {}))
     probing = values["measures"].get("probing")
     if probing is not None:
         probing["tasks"] = [tiny_file(folder, name) for name in probing["tasks"]]

@@ -41,11 +41,9 @@ def read(source: str | Path, overrides: Sequence[str], smoke: Path | None) -> Va
     if smoke is not None:
         from stackelberg.studies.smoke import shrink
 
-        if "tasks" in smallest:
-            values["tasks"] = {task: values["tasks"].get(task, {}) for task in _named(smallest["tasks"], name)}
-        shrink(values, smoke, [place for place, _ in changes])
         for place, value in smallest.items():
             _change_study(values, place, value)
+        shrink(values, smoke, [place for place, _ in changes], _named(smallest.get("tasks") or {}, name))
     for place, value in changes:
         _change(values, place, value)
     for its in (values["recipe"], *(each for several in SEVERAL for each in values[several].values())):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stackelberg.analysis.statistics import Interval, Spread
-from stackelberg.studies.figures import AS_THEY_ARE, LOWER_IS_BETTER, digits, scale, title_of
+from stackelberg.studies.figures import AS_THEY_ARE, LOWER_IS_BETTER, digits, scale, titles
 from stackelberg.studies.summary import Against, Column, Line, Summary
 
 Table = tuple[list[str], list[list[str]]]  # header, rows
@@ -15,7 +15,13 @@ def score_table(summary: Summary) -> Table:
     """Every method in every setting; what is shown to differ from the baseline, for the better, in bold."""
     several = any(line.setting for line in summary.lines)
     columns, averaged = summary.columns, any(line.average is not None for line in summary.lines)
-    header = ["method", *(["setting"] if several else []), *_titles(columns), *(["mean"] if averaged else []), "n"]
+    header = [
+        "method",
+        *(["setting"] if several else []),
+        *(_title(column, columns) for column in columns),
+        *(["mean"] if averaged else []),
+        "n",
+    ]
     rows = []
     for line in _ordered(summary):
         cells = [_cell(summary, line, column, its) for column, its in zip(columns, line.spreads, strict=True)]
@@ -31,12 +37,11 @@ def difference_table(summary: Summary) -> Table:
     several = any(pair.setting for pair in summary.pairs)
     header = ["method", *(["setting"] if several else []), "on", "difference", f"{summary.level:.0%} interval",
               "over", "seeds", "p (Holm)", "shown"]  # fmt: skip
-    alone = _alone(summary.columns)
     rows = [
         [
             pair.method,
             *([pair.setting] if several else []),
-            title_of(pair.column.task, pair.column.metric, alone),
+            _title(pair.column, summary.columns),
             _signed(pair.value, pair.column),
             _range(pair.interval, pair.column),
             pair.over,
@@ -55,7 +60,9 @@ def sentences(summary: Summary) -> list[str]:
     shown = [pair for pair in summary.pairs if pair.shown]
     judged = [pair for pair in summary.pairs if pair.p is not None]
     seeds = [pair.seeds for pair in summary.pairs]
-    if summary.pairs:
+    if summary.pairs and not judged:
+        said.append(f"None of {_count(len(summary.pairs), 'comparison')} with {summary.baseline} can be judged.")
+    elif summary.pairs:
         said.append(
             f"Of {_count(len(summary.pairs), 'comparison')} with {summary.baseline}, {len(shown) or 'none'} "
             f"{'is' if len(shown) == 1 else 'are'} shown to be more than luck (Holm's correction over the "
@@ -110,16 +117,12 @@ def _text(its: Spread | None, column: Column) -> str:
     return NOTHING if its is None else its.text(scale(column.kind, column.metric), digits(column.metric))
 
 
-def _titles(columns: tuple[Column, ...]) -> list[str]:
-    return [title_of(column.task, column.metric, _alone(columns)) for column in columns]
-
-
-def _alone(columns: tuple[Column, ...]) -> bool:
-    return len({column.task for column in columns}) == len(columns)
+def _title(column: Column, among: tuple[Column, ...]) -> str:
+    return titles([(each.task, each.metric) for each in among])[column.task, column.metric]
 
 
 def _about(pair: Against, summary: Summary) -> str:
-    on = title_of(pair.column.task, pair.column.metric, _alone(summary.columns))
+    on = _title(pair.column, summary.columns)
     way = f" ({pair.setting})" if pair.setting else ""
     points = "" if pair.column.metric in AS_THEY_ARE else " points"
     size = f"{abs(pair.value) * scale(pair.column.kind, pair.column.metric):.{digits(pair.column.metric)}f}{points}"
