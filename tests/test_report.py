@@ -460,7 +460,7 @@ def test_bad_inputs_are_one_sentence(home: Path, played: Path, tmp_path: Path) -
     assert "is a folder where a file should be written" in failed(played, "--out", tmp_path / "d.html")
     (tmp_path / "file").write_text("")
     there = tmp_path / "there.html"
-    assert "is a file where a folder for figures is needed" in failed(
+    assert "file is a file where a folder is needed; give another --figures" in failed(
         played, "--out", there, "--figures", tmp_path / "file"
     )
     assert not there.exists()

@@ -19,7 +19,7 @@ from stackelberg.reports.html import GENERATOR, html
 from stackelberg.reports.markdown import markdown
 from stackelberg.reports.report import document_of
 from stackelberg.reports.svg import inline
-from stackelberg.storage import write_whole
+from stackelberg.storage import unwritable, write_whole
 
 OURS = "<!-- stackelberg report -->"  # ends a Markdown report, so that it is known as one
 HEAD = 4096  # bytes in which a page says what wrote it
@@ -93,8 +93,10 @@ def _check_places(out: Path, beside: Path | None, figures: Path | None, *, force
             raise ReportError(f"{path} is a folder where a file should be written; give another --out")
         if path.exists() and not force and not _is_ours(path):
             raise ReportError(f"{path} exists and is no report of stackelberg; give another --out, or --force")
-    if figures is not None and figures.exists() and not figures.is_dir():
-        raise ReportError(f"{figures} is a file where a folder for figures is needed; give another --figures")
+    if (wrong := unwritable(out.parent)) is not None:
+        raise ReportError(f"{out} cannot be written: {wrong}; give another --out")
+    if figures is not None and (wrong := unwritable(figures)) is not None:
+        raise ReportError(f"{figures} cannot be written: {wrong}; give another --figures")
 
 
 def _is_ours(path: Path) -> bool:
