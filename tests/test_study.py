@@ -108,7 +108,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Store]:
 
 @pytest.mark.parametrize("name", shipped())
 def test_shipped_studies_are_right(name: str, tmp_path: Path) -> None:
-    whole, small = Study.load(name), Study.load(name, smoke=tmp_path)
+    whole = Study.load(name, ["tasks=rte"] if name == "grid-glue" else [])  # of its 384 runs 48 are enough
+    small = Study.load(name, smoke=tmp_path)
     cells, few = whole.cells(), small.cells()
     assert whole.name == name and whole.title and 1 < len(few) <= 12 and len(few) < len(cells)
     assert len({cell.id for cell in cells}) == len(cells)
@@ -412,10 +413,8 @@ def test_killed_twice_it_ends_with_the_same_table(finished: tuple[Study, Store],
 
 @pytest.mark.soak
 def test_killed_ten_times_it_ends_with_the_same_table(finished: tuple[Study, Store], tmp_path: Path) -> None:
-    for number in range(2):
-        home = tmp_path / str(number)
-        assert killed_study(home, 10, random.Random(number)) >= 8  # the last may come when all is over
-        assert_same_table(Store(home / "out"), finished)
+    assert killed_study(tmp_path, 10, random.Random(1)) >= 8  # the last may come when all is over
+    assert_same_table(Store(tmp_path / "out"), finished)
 
 
 # ---- what is said ------------------------------------------------------------------------------------------------
@@ -469,7 +468,8 @@ def test_the_command_lists_plans_and_refuses(tmp_path: Path) -> None:
         (["anlii"], "did you mean 'anli'"),
         (["cost", "--smoke", "--jobs", "9", "--out", str(tmp_path / "c")], "the runs of cost are timed"),
         (["anli", "gpus=2", "--smoke", "--out", str(tmp_path / "g")], "gpus=2, and this machine has none"),
-        (["anli", "--smoke", "--ray", "127.0.0.1:1", "--out", str(tmp_path / "r")], "ray|Ray"),
+        (["anli", "--smoke", "--ray", "127.0.0.1:1", "--out", str(tmp_path / "r")], "no Ray cluster|needs ray"),
+        (["anli", "--smoke", "--ray", "mine", "--out", str(tmp_path / "s")], "'mine' should be auto or an|needs ray"),
     ):  # fmt: skip
         refused = RUNNER.invoke(app, ["study", *arguments])
         assert isinstance(refused.exception, StackelbergError), (arguments, refused.output, refused.exception)

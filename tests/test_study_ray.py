@@ -101,14 +101,6 @@ def test_the_command_runs_on_it(cluster: Any, tmp_path: Path) -> None:
         RayCrew(store, address=cluster.address, cpus=99, gpus=0, measures={})
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense"])
-def test_no_cluster_is_one_sentence(address: str, tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="ray is not installed: pip install 'stackelberg[cluster]'")
-    store = Store.begin(study(tmp_path, methods=["plain"], tasks=["sst-2"], seeds=1), tmp_path / "out")
-    with pytest.raises(StudyError, match=r"no Ray cluster answers at '127\.0\.0\.1:1'|should be auto or an address"):
-        RayCrew(store, address=address, cpus=1, gpus=0, measures={})
-
-
 def test_what_is_packed_is_unpacked(tmp_path: Path) -> None:
     run_ = tmp_path / "run"
     for name in ("result.json", "model/config.json", "model/model.safetensors", "checkpoints/checkpoint-1/x.json"):

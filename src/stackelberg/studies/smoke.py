@@ -16,7 +16,7 @@ from stackelberg.nmt.recipe_file import is_translation
 from stackelberg.storage import whole_folder, write_whole
 
 ROWS = {"train": 96, "dev": 48}
-POSITIONS = 48
+POSITIONS = 256
 WIDTH = 32
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 MOODS = (("dull", "poor", "awful", "grey"), ("fine", "good", "lovely", "bright"), ("odd", "long", "plain", "short"))
