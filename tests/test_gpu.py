@@ -19,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
 
 import zoo
-from stackelberg import SALT, VAT, NonFiniteLossError, create
+from stackelberg import SALT, VAT, NonFiniteLossError, TrainingStep, create
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -91,6 +91,50 @@ def test_non_finite_objective_raises_before_the_optimizer_can_step() -> None:
     loss = SALT()(model, batch)
     with pytest.raises(NonFiniteLossError):
         loss.backward()
+
+
+def test_a_captured_gradient_is_the_eager_one() -> None:
+    """In float32 to rounding, over several steps and two shapes of batches; and a graph was recorded for each."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    for name in ("plain", "vat", "smart", "freelb", "salt", "salt-adv", "r3f", "rdrop"):
+        model, batch = on_gpu()
+        shorter = {key: value[:, :-2] if value.dim() == 2 else value for key, value in batch.items()}
+        eager, graph = create(name, mode="eager"), create(name, mode="graph")
+        for given in (batch, shorter, batch):
+            found = []
+            for game in (eager, graph):
+                model.zero_grad()
+                game(model, given).backward()
+                found.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+            assert torch.cosine_similarity(*found, dim=0) > 0.9999, name
+            assert torch.linalg.vector_norm(found[0] - found[1]) < 0.01 * torch.linalg.vector_norm(found[0]), name
+        assert len(graph.speed.of(model).recordings) == 2, name
+
+
+def test_a_captured_step_shares_its_masks() -> None:
+    """With dropout the divergence at δ = 0 is exactly 0, and masks differ from step to step."""
+    model, batch = on_gpu(dropout=0.3)
+    game = VAT(steps=0, start_noise="zero", mode="graph")
+    losses = set()
+    for _ in range(6):
+        game(model, batch).backward()
+        assert game.report is not None and float(game.report.divergence) == 0.0
+        losses.add(float(game.report.task_loss))
+    assert len(game.speed.of(model).recordings) == 1 and len(losses) > 1
+
+
+def test_a_captured_step_trains_as_the_eager_one() -> None:
+    """Gradient, clipping and AdamW in one graph: the same weights after twelve steps, to rounding."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    ends = []
+    for mode in ("eager", "graph"):
+        model, batch = on_gpu()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+        step = TrainingStep(SALT(mode=mode), model, optimizer, max_norm=1.0)
+        reports = [step(batch) for _ in range(12)]
+        ends.append((float(reports[-1].task_loss), torch.cat([p.detach().flatten() for p in model.parameters()])))
+        assert float(reports[-1].task_loss) < float(reports[0].task_loss)
+    assert torch.linalg.vector_norm(ends[0][1] - ends[1][1]) < 1e-3 * torch.linalg.vector_norm(ends[0][1])
 
 
 @contextmanager
