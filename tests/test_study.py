@@ -381,7 +381,7 @@ def killed_study(home: Path, kills: int, draw: random.Random) -> int:
         child.send_signal(signal.SIGKILL)
         done += child.wait() == -signal.SIGKILL
         seen = {path.parent.name: _written(path) for path in out.glob("runs/*/result.json")} | seen
-    its = Study.load(path, smoke=home / "smoke")
+    its = Study.load(path, smoke=out / "smoke")
     store = Store.begin(its, out)
     assert {each.id for each in store.results() if each.state == "finished"} >= seen.keys()
     crew = Here(store, really=True)

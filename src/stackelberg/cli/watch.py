@@ -54,7 +54,7 @@ def drawn(look: Look) -> Any:
     from rich.text import Text
 
     from ..runs.progress import clock
-    from ..studies.figures import digits, scale, titles
+    from ..studies.figures import digits, scale
     from ._tables import table
 
     over = look.counts["finished"] + look.counts["failed"]
@@ -83,10 +83,9 @@ def drawn(look: Look) -> Any:
         header = ["running", "task", "setting", "seed", "step", "loss", "dev", "by"]
         parts.append(table((header, rows)))
     if look.best:
-        named = titles([(each.task, each.metric) for each in look.best])
         rows = [
             [
-                named[each.task, each.metric],
+                each.title,
                 each.method,
                 each.setting,
                 each.score.text(scale(each.kind, each.metric), digits(each.metric)),

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import time
+from typing import TYPE_CHECKING
 
 from stackelberg.analysis.statistics import Spread, spread
 from stackelberg.runs.records import read_records
 from stackelberg.studies.cell import Cell
-from stackelberg.studies.figures import LOWER_IS_BETTER, metrics_of
+from stackelberg.studies.figures import LOWER_IS_BETTER, metrics_of, titles
 from stackelberg.studies.store import STALE, Result, Store
+
+if TYPE_CHECKING:
+    from stackelberg.studies.study import Study
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,7 @@ class Going:
 class Best:
     """The best of a task so far, by the mean over the seeds that are finished."""
 
+    title: str
     task: str
     kind: str
     metric: str
@@ -82,6 +87,8 @@ class Watcher:
         """Read what does not change while it is looked at."""
         self.store, self.study = store, store.study
         self._cells = {cell.id: cell for cell in self.study.cells()}
+        columns = [(each.task, metric) for each in self._cells.values() for metric in metrics_of(self.study, each)]
+        self._titles = titles(list(dict.fromkeys(columns)))
 
     def look(self) -> Look:
         """Now."""
@@ -94,7 +101,7 @@ class Watcher:
             counts=counts,
             seconds_left=seconds_left(results),
             going=tuple(_going(each) for each in results if each.state == "running"),
-            best=tuple(_best(self._cells, results, self.study)),
+            best=tuple(_best(self._cells, results, self.study, self._titles)),
             failed=tuple(each for each in results if each.state == "failed"),
         )
 
@@ -131,12 +138,14 @@ def _going(result: Result) -> Going:
     return Going(result, step, loss, dev, time() - (result.heartbeat or 0.0) > STALE)
 
 
-def _best(cells: dict[str, Cell], results: Sequence[Result], study: object) -> list[Best]:
+def _best(
+    cells: Mapping[str, Cell], results: Sequence[Result], study: Study, named: Mapping[tuple[str, str], str]
+) -> list[Best]:
     values: dict[tuple[str, str, str], dict[tuple[str, str], list[float]]] = {}
     for each in results:
         if each.state != "finished" or each.id not in cells:
             continue
-        metric = metrics_of(study, cells[each.id])[0]  # type: ignore[arg-type]
+        metric = metrics_of(study, cells[each.id])[0]
         if metric in each.figures:
             by_method = values.setdefault((each.task, each.kind, metric), {})
             by_method.setdefault((each.method, each.setting), []).append(each.figures[metric])
@@ -144,5 +153,5 @@ def _best(cells: dict[str, Cell], results: Sequence[Result], study: object) -> l
     for (task, kind, metric), by_method in values.items():
         sign = -1 if metric in LOWER_IS_BETTER else 1
         method, setting = max(by_method, key=lambda name: sign * statistics.fmean(by_method[name]))
-        found.append(Best(task, kind, metric, method, setting, spread(by_method[method, setting])))
+        found.append(Best(named[task, metric], task, kind, metric, method, setting, spread(by_method[method, setting])))
     return found
