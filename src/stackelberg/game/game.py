@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ModelError, SettingError, one_of
-from .capture import Input, Static, capturing
+from .call import Call, Given, Start
+from .capture import Static, capturing
 from .clock import Clock
 from .conditions import Dropout
 from .finite import FiniteFlag
@@ -33,24 +34,12 @@ from .shards import Shards
 from .speed import MODES, Mode, Speed
 from .task import Batch, Task
 
-Start = Tensor | Mapping[str, Tensor]
-
 
 class Term(NamedTuple):
     """A part of the objective. A method that needs its gradient on some δ asks for it with `wrt`."""
 
     value: Tensor
     wrt: Deltas | None = None
-
-
-@dataclass(frozen=True)
-class Given:
-    """What a call says of its batch, beside the batch; see `Game.__call__`."""
-
-    start: Start | None = None
-    normalizer: Normalizer | None = None
-    index: Tensor | None = None
-    task: Task | None = None
 
 
 # A method yields the terms of its objective, the task's own last, and is sent the gradients it asked for.
@@ -387,49 +376,30 @@ class Game(ABC):
         given: Given,
         update: Callable[[], Tensor] | None = None,
     ) -> Replayed | None:
-        start, normalizer, task = given.start, given.normalizer, given.task or self.task
+        call, task = Call(batch, given, self._dials()), given.task or self.task
         parameters = [p for p in core.parameters() if p.requires_grad]
-        tensors = {name: x for name, x in batch.items() if isinstance(x, Tensor)}
-        fixed = {name: x for name, x in batch.items() if not isinstance(x, Tensor)}
-        starts = {"": start} if isinstance(start, Tensor) else dict(start or {})
-        counts = normalizer if isinstance(normalizer, tuple) else () if normalizer is None else (normalizer,)
-        inputs: dict[str, Input] = {
-            **{f"batch.{name}": x for name, x in tensors.items()},
-            **{f"start.{side}": x for side, x in starts.items()},
-            **{f"normalizer.{i}": x if isinstance(x, Tensor) else float(x) for i, x in enumerate(counts)},
-            **({} if given.index is None else {"index": given.index}),
-            **{f"dial.{name}": x for name, x in self._dials().items()},
-        }
+        half = torch.is_autocast_enabled(parameters[0].device.type)
         key = (
-            tuple((name, x.shape, x.dtype) if isinstance(x, Tensor) else name for name, x in inputs.items()),
-            repr((fixed, self.settings, self.variant)),
+            call.form,
+            repr((self.settings, self.variant)),
             None if task is None else task.key,
             tuple((p.data_ptr(), p.requires_grad) for p in core.parameters()),
             tuple(module.training for module in core.modules()),
-            torch.is_autocast_enabled(parameters[0].device.type),
+            half,
+            update is None,
         )
 
         def play(static: Static) -> tuple[Tensor, Report, int]:
-            def of(group: str) -> dict[str, Tensor]:
-                return {name.partition(".")[2]: x for name, x in static.items() if name.startswith(group + ".")}
-
-            counts = tuple(of("normalizer").values())
-            read = Given(
-                of("start").get("", of("start") or None),
-                counts if isinstance(normalizer, tuple) else counts[0] if counts else None,  # type: ignore[arg-type]
-                static.get("index"),
-                given.task,
-            )
-            layers = self.speed.of(core).layers
-            round = self._deal(core, {**fixed, **of("batch")}, read, layers=layers, dials=of("dial"))
+            again, read, dials = call.read(static)
+            round = self._deal(core, again, read, layers=self.speed.of(core).layers, dials=dials)
             objective = self.objective(round)
             return objective, self._described(round, objective), _rows(round)
 
-        found = replay(self.speed, core, (key, update is None), inputs, play, parameters, update)
+        found = replay(self.speed, core, key, call.inputs, play, parameters, update)
         if found is not None:
             self.clock.seen += found.rows
             self.report = found.report
-            self.observe(found.report, "bfloat16" if key[-1] else "float32", start is not None)
+            self.observe(found.report, "bfloat16" if half else "float32", given.start is not None)
         return found
 
     @property
