@@ -278,25 +278,29 @@ def test_a_folder_is_believed_over_its_row(tmp_path: Path) -> None:
 def test_a_run_is_claimed_by_one_and_taken_over_when_its_process_is_gone(tmp_path: Path) -> None:
     its = study(tmp_path, methods=["plain"], tasks=["sst-2"], seeds=2)
     one, other = Store.begin(its, tmp_path / "out"), Store.begin(its, tmp_path / "out")
-    other.who = "another-host:1"
+    other.who = "another-host:1:ab"
     cells = its.cells()
     first, second = one.claim(cells), other.claim(cells)
     assert first == cells[0] and second == cells[1] and one.claim(cells) is None and other.claim(cells) is None
-    assert [each.who for each in one.results()] == [one.who, "another-host:1"]
+    assert [each.who for each in one.results()] == [one.who, "another-host:1:ab"]
 
     def who(said: str, heartbeat: float) -> None:
         one._database.execute("UPDATE runs SET who = ?, heartbeat = ?", (said, heartbeat))
 
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    host = one.who.rpartition(":")[0]
-    who(f"{host}:{gone.pid}", time.time())  # of this machine, and no such process
+    host = one.who.partition(":")[0]
+    who(f"{host}:{gone.pid}:ab", time.time())  # of this machine, and no such process
     assert one.claim(cells) == cells[0]
-    who(f"{host}:{os.getppid()}", time.time())  # alive
+    who(f"{host}:{os.getppid()}:ab", time.time())  # alive
     assert one.claim(cells) is None
-    who("another-host:1", time.time() - STALE - 1)  # of another one, and silent
+    who(f"{host}:{os.getpid()}:ab", time.time())  # of this number, and another one
     assert one.claim(cells) == cells[0]
-    assert one.results()[0].attempts == 3
+    who("another-host:1:ab", time.time() - STALE - 1)  # of another machine, and silent
+    assert one.claim(cells) == cells[0]
+    who(one.who, time.time() - STALE - 1)  # this one, which slept
+    assert one.claim(cells) is None
+    assert one.results()[0].attempts == 4
 
 
 def test_another_study_or_other_recipes_are_refused(finished: tuple[Study, Store], tmp_path: Path) -> None:

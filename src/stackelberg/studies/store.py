@@ -34,6 +34,7 @@ State = Literal["waiting", "running", "finished", "failed"]
 
 STUDY, DATABASE, CELL, RESULT = "study.yaml", "study.sqlite", "cell.json", "result.json"
 PATIENCE = 60.0  # seconds that a process waits for another one's writing
+TOKEN = os.urandom(2).hex()  # tells processes of one number apart: the first of a container, and of the next one
 STALE = 60.0  # seconds without a sign of life after which a claim is anybody's
 COLUMNS = ("id", "kind", "method", "task", "setting", "seed", "state", "who", "heartbeat", "attempts", "error",
            "started", "finished", "figures")  # fmt: skip
@@ -98,7 +99,7 @@ class Store:
         self.folder = Path(folder)
         if not (self.folder / STUDY).is_file():
             raise StudyError(f"{self.folder} is no study's folder: it has no {STUDY}; {listing(self.folder)}")
-        self.who = f"{socket.gethostname()}:{os.getpid()}"
+        self.who = f"{socket.gethostname()}:{os.getpid()}:{TOKEN}"
         self._database = self._opened()
         self._believe_folders()
 
@@ -276,10 +277,12 @@ class Store:
 
     def _is_gone(self, who: str | None, heartbeat: float | None) -> bool:
         """Whether the process that claimed a run is there no longer."""
+        if who == self.who:
+            return False
         if who is None or heartbeat is None or time() - heartbeat > STALE:
             return True
-        host, _, process = who.rpartition(":")
-        if who == self.who or host != socket.gethostname():
+        host, process, token = who.rsplit(":", 2)
+        if host != socket.gethostname():
             return False
         try:
             os.kill(int(process), 0)
@@ -287,7 +290,7 @@ class Store:
             return True
         except PermissionError:
             return False
-        return False
+        return int(process) == os.getpid() and token != TOKEN
 
     def _difference(self, cell: Cell, other: str) -> str:
         path = self.run_folder(other) / "recipe.yaml"
