@@ -16,7 +16,7 @@ from stackelberg.studies.errors import StudyError
 from stackelberg.studies.local import LocalCrew
 from stackelberg.studies.running import Told, run
 from stackelberg.studies.store import Result, Store
-from tiny_study import figures, study, written
+from tiny_study import SMALL, figures, study, written
 
 pytestmark = pytest.mark.soak
 
@@ -99,6 +99,22 @@ def test_the_command_runs_on_it(cluster: Any, tmp_path: Path) -> None:
     assert [each.state for each in store.results()] == ["finished"]
     with pytest.raises(StudyError, match="a run asks for 99 CPUs and 0 GPUs, and the cluster has 2 and 0"):
         RayCrew(store, address=cluster.address, cpus=99, gpus=0, measures={})
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_stopped_leaves_a_checkpoint(cluster: Any, tmp_path: Path) -> None:
+    long = {"tasks": {"sst-2": {**SMALL, "max_steps": 5000, "evaluate_every": 100}}}
+    its = study(tmp_path, methods=["plain"], tasks=["sst-2"], seeds=1, smoke=long)
+    store = Store.begin(its, tmp_path / "out")
+    its_crew = crew(store, cluster)
+    cell = store.claim(its.cells())
+    assert cell is not None
+    its_crew.begin(cell)
+    records = store.run_folder(cell.id) / "metrics.jsonl"
+    while not records.is_file() or not records.read_text():
+        assert not its_crew.ended(0.2)
+    assert [(each.cell, each.how) for each in its_crew.stop()] == [(cell, "stopped")]
+    assert list(store.run_folder(cell.id).glob("checkpoints/checkpoint-*"))
 
 
 def test_what_is_packed_is_unpacked(tmp_path: Path) -> None:
