@@ -24,6 +24,7 @@ from stackelberg.studies.checking import check
 from stackelberg.studies.crew import Ended
 from stackelberg.studies.errors import StudyError
 from stackelberg.studies.figures import titles
+from stackelberg.studies.local import LocalCrew
 from stackelberg.studies.looking import Watcher
 from stackelberg.studies.running import CRASHES, Told, run
 from stackelberg.studies.smoke import tiny_file
@@ -33,7 +34,7 @@ from stackelberg.studies.study_file import shipped
 from stackelberg.studies.summary import as_data, summarize
 from stackelberg.studies.summary_words import difference_table, score_table, sentences
 from stackelberg.studies.worker import train
-from tiny_study import figures, study, written
+from tiny_study import SMALL, figures, study, written
 
 RUNNER = CliRunner()
 
@@ -419,6 +420,28 @@ def test_killed_twice_it_ends_with_the_same_table(finished: tuple[Study, Store],
 def test_killed_ten_times_it_ends_with_the_same_table(finished: tuple[Study, Store], tmp_path: Path) -> None:
     assert killed_study(tmp_path, 10, random.Random(1)) >= 8  # the last may come when all is over
     assert_same_table(Store(tmp_path / "out"), finished)
+
+
+@pytest.mark.soak
+def test_a_run_whose_process_is_killed_ends_no_study(tmp_path: Path) -> None:
+    long = {"tasks": {"sst-2": {**SMALL, "max_steps": 100, "evaluate_every": 50}}}
+    its = study(tmp_path, methods=["plain", "vat"], tasks=["sst-2"], seeds=1, smoke=long)
+    store = Store.begin(its, tmp_path / "out")
+    crew = LocalCrew(store, jobs=2, cpus=1, measures={})
+    killed: list[int] = []
+    told: list[Told] = []
+
+    def tell(news: Told) -> None:
+        told.append(news)
+        if news.what == "begun" and len(crew.at_work) == 2 and not killed:
+            process = next(iter(crew._workers.values())).process
+            killed.append(process.pid)
+            os.kill(process.pid, signal.SIGKILL)
+
+    run(its, store, crew, tell)
+    crashed = [news for news in told if news.what == "crashed"]
+    assert len(killed) == len(crashed) == 1 and "ended by signal 9 (SIGKILL); see " in crashed[0].words
+    assert [(each.state, each.attempts) for each in store.results()] == [("finished", 2), ("finished", 1)]
 
 
 # ---- what is said ------------------------------------------------------------------------------------------------
