@@ -12,7 +12,7 @@ from stackelberg.nlu.catalogue import find_task
 from stackelberg.nlu.recipe import Recipe
 from stackelberg.nmt.recipe import TranslationRecipe
 from stackelberg.nmt.recipe_file import is_translation
-from stackelberg.runs.recipe_file import every_recipe, is_file
+from stackelberg.runs.recipe_file import every_recipe, is_file, settings_of
 from stackelberg.studies.errors import StudyError
 from stackelberg.studies.study import OWN_GRID
 
@@ -84,6 +84,8 @@ def _source(task: str, fields: Fields) -> tuple[Kind, str | None, Fields]:
     """Which half of the library a task belongs to, the recipe that it changes, and how."""
     rest = dict(fields)
     source = rest.pop("recipe", None) or task
+    if not isinstance(source, str):
+        raise StudyError(f"{task}: recipe={source!r} should be the name of a recipe, or its file")
     if not is_translation(source) and is_translation(f"nmt/{source}"):
         source = f"nmt/{source}"
     translates = is_translation(source) or {"source", "target"} <= set(rest)
@@ -106,7 +108,7 @@ def _recipe(kind: Kind, source: str | None, fields: Fields) -> AnyRecipe:
     """A recipe with fields of its own, those of its method by `settings.name`."""
     own = {name.removeprefix(METHODS_OWN): value for name, value in fields.items() if name.startswith(METHODS_OWN)}
     plain = {name: value for name, value in fields.items() if not name.startswith(METHODS_OWN)}
-    given = {**plain, "settings": {**plain.get("settings", {}), **own}}
+    given = {**plain, "settings": {**settings_of(plain, "settings"), **own}}
     return TranslationRecipe.load(source, **given) if kind == "nmt" else Recipe.load(source, **given)
 
 

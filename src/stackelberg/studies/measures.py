@@ -10,10 +10,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from stackelberg.errors import one_of
+from stackelberg.game.settings.checks import whole
 from stackelberg.studies.errors import StudyError
 
 
@@ -29,6 +31,23 @@ def measure(run: Any, name: str, options: Mapping[str, Any]) -> dict[str, float]
     if not hasattr(run, "classifier"):
         raise StudyError(f"{name} is measured of runs of language understanding, and {run.folder} translates")
     return MEASURES[name](run, **options)
+
+
+def check_options(name: str, options: Any) -> None:
+    """Refuse what a measure does not take, or lacks."""
+    one_of("measure", name, MEASURES)
+    if not isinstance(options, Mapping):
+        raise StudyError(f"measures, {name}: {options!r} should be names and values, such as {{}}")
+    takes = dict(list(signature(MEASURES[name]).parameters.items())[1:])
+    for each in options:
+        one_of(f"measures, {name}", each, takes)
+    for each, its in takes.items():
+        if its.default is its.empty and each not in options:
+            raise StudyError(f"measures, {name} has no {each}; give them, such as {each}: [cr, mr]")
+    tasks = options.get("tasks", ["cr"])
+    if not isinstance(tasks, list) or not tasks or not all(isinstance(task, str) for task in tasks):
+        raise StudyError(f"measures, {name}: tasks={tasks!r} should be a list of names, such as [cr, mr]")
+    whole("draws", options.get("draws", 1), 1)
 
 
 def _probing(

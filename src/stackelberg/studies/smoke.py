@@ -14,6 +14,7 @@ from stackelberg.nlu.submission import FILES
 from stackelberg.nlu.task import NluTask
 from stackelberg.nmt.recipe_file import is_translation
 from stackelberg.storage import whole_folder, write_whole
+from stackelberg.studies.measures import check_options
 
 ROWS = {"train": 96, "dev": 48}
 POSITIONS = 256
@@ -52,7 +53,7 @@ def shrink(values: dict[str, Any], folder: Path, given: Collection[str], kept: M
     for number, (name, fields) in enumerate(values["tasks"].items()):
         places = {f"{prefix}{field}" for prefix in ("", f"{name}.", f"{name.rpartition('/')[2]}.") for field in PLACES}
         own = bool(places & set(given)) or "train" in fields
-        if is_translation(fields.get("recipe", name)) or is_translation(f"nmt/{name}"):
+        if is_translation(str(fields.get("recipe", name))) or is_translation(f"nmt/{name}"):
             made_up: dict[str, Any] = {} if own else {"recipe": "nmt/tiny", "synthetic": PAIRS + 10 * number}
             fields.update({**TRANSLATION, **made_up, **kept.get(name, {})})
         else:
@@ -61,6 +62,7 @@ def shrink(values: dict[str, Any], folder: Path, given: Collection[str], kept: M
             fields.update(kept.get(name, {}))
     probing = values["measures"].get("probing")
     if probing is not None:
+        check_options("probing", probing)
         probing["tasks"] = [tiny_file(folder, name) for name in probing["tasks"]]
     values["title"] += " (smoke)"
     values["remarks"] = (SAID, *values["remarks"])

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 What = Literal["table", "sweep", "loss", "reliability", "violins", "grid", "cost", "submission"]
 SHOWN: tuple[What, ...] = ("table", "sweep", "loss", "reliability", "violins", "grid", "cost", "submission")
-MEASURES = ("probing", "robustness", "predictions")
 OWN_GRID = "recipe"  # the word for the grid that the tasks' recipes have
 
 
@@ -91,6 +90,7 @@ class Study:
     def __post_init__(self) -> None:
         """Check what can be checked without a recipe."""
         from stackelberg.methods import METHODS
+        from stackelberg.studies.measures import check_options
 
         for name, kind in (("methods", "method"), ("tasks", "task"), ("settings", "setting"), ("seeds", "seed")):
             if not getattr(self, name):
@@ -103,14 +103,27 @@ class Study:
             raise StudyError(f"seeds={list(self.seeds)} must name each once")
         if self.baseline is not None:
             one_of("baseline", self.baseline, self.methods)
-        for measure in self.measures:
-            one_of("measure", measure, MEASURES)
+        for name in ("name", "title"):
+            if not isinstance(getattr(self, name), str) or not getattr(self, name).strip():
+                raise StudyError(f"{name}={getattr(self, name)!r} should be a text")
+        for measure, options in self.measures.items():
+            check_options(measure, options)
+        if self.grid not in (None, OWN_GRID):
+            self._check_grid()
         whole("cpus", self.cpus, 1)
         flag("alone", self.alone)
         if self.gpus is not None:
             number("gpus", self.gpus, least=0)
         if self.grid is not None and self.settings != {"": {}}:
             raise StudyError(f"{self.name} has both settings and a grid; give one of them")
+
+    def _check_grid(self) -> None:
+        whole = isinstance(self.grid, Mapping) and self.grid
+        if not whole or not all(isinstance(values, list) and values for values in self.grid.values()):  # type: ignore[union-attr]
+            raise StudyError(
+                f"{self.name}: grid={self.grid!r} should be fields, each with a list of values to try, such as "
+                "{learning_rate: [1.0e-5, 1.0e-4]}"
+            )
 
     @classmethod
     def load(cls, source: str | Path, overrides: Sequence[str] = (), *, smoke: Path | None = None) -> Study:

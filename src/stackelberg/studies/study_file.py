@@ -88,10 +88,7 @@ def _spelled(values: Values, where: str) -> Values:
     values["seeds"] = _seeds(values.get("seeds", 3))
     values["shows"] = _shows(values.get("shows") or [{"what": "table"}], where)
     for name in ("remarks", "metrics"):
-        its = values.get(name) or ()
-        if isinstance(its, str) or not isinstance(its, Sequence):
-            raise StudyError(f"{where}: {name}={its!r} should be a list")
-        values[name] = tuple(map(str, its))
+        values[name] = _texts(values.get(name) or (), f"{where}: {name}")
     return values
 
 
@@ -125,8 +122,10 @@ def _change_study(values: Values, name: str, value: Any) -> None:
             values.pop("baseline", None)
     elif name == "seeds":
         values[name] = _seeds(value)
-    elif name == "metrics":
-        values[name] = tuple(value.split(",") if isinstance(value, str) else value)
+    elif name in ("metrics", "remarks"):
+        values[name] = _texts(value.split(",") if isinstance(value, str) else value, name)
+    elif name == "shows":
+        values[name] = _shows(value, name)
     elif name in ("recipe", "measures"):
         values[name] = values[name] | _mapping(value, name)
     else:
@@ -187,6 +186,12 @@ def _seeds(value: Any) -> tuple[int, ...]:
     if isinstance(value, Sequence) and value and all(type(each) is int and each >= 0 for each in value):
         return tuple(value)
     raise StudyError(f"seeds={value!r} should be how many, such as 5, or which, such as [3, 7, 11]")
+
+
+def _texts(value: Any, where: str) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(each, str) for each in value):
+        raise StudyError(f"{where}={value!r} should be a list of texts")
+    return tuple(value)
 
 
 def _shows(value: Any, where: str) -> tuple[Any, ...]:
