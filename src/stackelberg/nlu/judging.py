@@ -32,7 +32,7 @@ def answers(task: NluTask, outputs: Floats, split: str) -> Floats:
 
 
 def figures(task: NluTask, found: Mapping[str, Floats], examples: Mapping[str, Examples]) -> dict[str, float]:
-    """Metrics, `score`, and with classes calibration, with scores `mse`, over the splits that judge the task, as fractions.
+    """Metrics, `score`, and with classes calibration, with scores `mse`: over the splits that judge it, as fractions.
 
     Args:
         task: its `evaluation` names the splits.
