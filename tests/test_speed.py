@@ -324,14 +324,22 @@ def test_recordings_are_made_for_shapes_routes_and_settings(recording: type[Imit
     assert error(lighter, played(eager, model, batch)[0]) < 1e-6
 
 
-def test_auto_records_what_comes_again(recording: type[Imitation]) -> None:
-    """A shape that comes once is not worth a graph."""
+def test_auto_records_what_comes_often(recording: type[Imitation], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, it neither captures nor compiles. Shapes are counted apart, and a whole step is captured no later."""
+    monkeypatch.setattr(speed, "PATIENCE", 3)
     model, batch = zoo.build("classification", "bert")
+    shorter = {name: x[:, :-1] if x.dim() == 2 else x for name, x in batch.items()}
     game = game_of("salt", "auto")
-    played(game, model, batch)
-    assert recording.made == 0
-    played(game, model, batch)
-    assert recording.made == 1
+    for given, made in ((batch, 0), (shorter, 0), (batch, 0), (batch, 1), (shorter, 0), (shorter, 1)):
+        before = recording.made
+        played(game, model, given)
+        assert recording.made - before == made
+        assert bool(game.speed.of(model).layers.operations) == (recording.made > 0)
+    whole = game_of("salt", "auto")
+    assert [whole.step(model, batch, lambda: torch.zeros(())) is not None for _ in range(4)] == [False] * 4
+    for _ in range(2):
+        whole(model, batch)
+    assert whole.step(model, batch, lambda: torch.zeros(())) is not None
 
 
 def test_gradients_wait_for_their_backward(recording: type[Imitation]) -> None:

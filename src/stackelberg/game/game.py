@@ -59,7 +59,7 @@ class Game(ABC):
         task: how to read a model that is not from Hugging Face; see `stackelberg.Task`.
         mode: `"eager"`; `"compiled"`: a model's repeated layers run as compiled kernels; `"graph"`: the whole
             gradient is captured as a CUDA graph besides, one for each shape of a batch; `"auto"`: the last where
-            it can be, from the second batch of a shape on.
+            it can be, for a shape that has come a hundred times.
     """
 
     name: ClassVar[str]
@@ -164,7 +164,7 @@ class Game(ABC):
         if not (model.training and torch.is_grad_enabled()):
             return self._evaluate(self._deal(model, batch, given))
         core = self._begin(model)
-        mode = self.speed.choose(partial(self._obstacles, model, core, batch), _device(core))
+        mode = self._mode(model, core, batch, given)
         try:
             if mode == "graph":
                 replayed = self._replayed(core, batch, given)
@@ -223,9 +223,7 @@ class Game(ABC):
             assert self.report is not None
             return self.report
         core = self._begin(model)
-        mode = (
-            "eager" if interaction else self.speed.choose(partial(self._obstacles, model, core, batch), _device(core))
-        )
+        mode = "eager" if interaction else self._mode(model, core, batch, given)
         if mode == "graph":
             replayed = self._replayed(core, batch, given)
             if replayed is not None:
@@ -271,10 +269,10 @@ class Game(ABC):
 
         None where there is no graph (yet); `TrainingStep` is what calls it.
         """
-        core = self._begin(model)
-        if self.speed.choose(partial(self._obstacles, model, core, batch), _device(core)) != "graph":
+        core, given = self._begin(model), Given(normalizer=normalizer)
+        if self._mode(model, core, batch, given, counts=False) != "graph":
             return None
-        replayed = self._replayed(core, batch, Given(normalizer=normalizer), update)
+        replayed = self._replayed(core, batch, given, update)
         if replayed is None:
             return None
         self.after_step()
@@ -368,6 +366,12 @@ class Game(ABC):
         if self.recomputes is True:
             found.append(Obstacle("recompute=True runs a pass again later", "compiled"))
         return [*found, *self.obstacles]
+
+    def _mode(self, model: nn.Module, core: nn.Module, batch: Batch, given: Given, counts: bool = True) -> Mode:
+        mode = self.speed.choose(partial(self._obstacles, model, core, batch), _device(core))
+        if mode == "eager" or not isinstance(batch, Mapping):
+            return mode
+        return mode if self.speed.is_worth(core, Call(batch, given, {}).form, counts) else "eager"
 
     def _replayed(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -20,6 +21,11 @@ from .twice import Compiler, inductor
 Mode = Literal["auto", "eager", "compiled", "graph"]
 MODES: tuple[Mode, ...] = ("auto", "eager", "compiled", "graph")
 
+# Compiling and capturing a shape takes 10 to 40 s, and saves about 0.1 s a step where launching kernels is what takes
+# the time. So `auto` waits until a shape has taken about as long eagerly: no run is much longer than the better choice
+# would have made it, and a short one compiles nothing.
+PATIENCE = 100
+
 GRAPHS = 24  # how many shapes of one model are captured; more are played with compiled layers
 
 log = logging.getLogger("stackelberg")
@@ -32,7 +38,7 @@ class Captured:
     layers: CompiledLayers
     pool: Any = None
     recordings: dict[Hashable, Recording] = field(default_factory=dict)
-    seen: set[Hashable] = field(default_factory=set)
+    seen: Counter[Hashable] = field(default_factory=Counter)  # how often a shape has come
     notes: dict[Hashable, Any] = field(default_factory=dict)  # what a recording's tensors mean
     gradients: dict[nn.Parameter, Tensor] = field(default_factory=dict)  # where every recording leaves them
     pending: ref[Pending] | None = None  # gradients of the last replay that `backward` has not fetched yet
@@ -71,11 +77,22 @@ class Speed:
             if instead == "eager" or wanted == "graph":
                 self._say(f"mode={self.mode!r} plays with mode={instead!r}: {why}")
                 return instead
-        if wanted == "graph":
+        if wanted == "graph" and self.mode == "auto":
             self._say(
-                "mode='auto' chose captured CUDA graphs with compiled layers, one graph for each shape of a batch"
+                "mode='auto' chose captured CUDA graphs with compiled layers, one graph for each shape of a batch that "
+                f"has come {PATIENCE} times; until then no graph"
             )
         return wanted
+
+    def is_worth(self, core: nn.Module, form: Hashable, counts: bool) -> bool:
+        """Whether calls of this form are worth compiling and capturing; only `auto` waits. `counts` this call too."""
+        if self.mode != "auto":
+            return True
+        seen = self.of(core).seen
+        times = seen[form] + 1
+        if counts:
+            seen[form] = times
+        return times >= PATIENCE
 
     def compile(self, device: torch.device) -> None:
         """Asked for compiled passes in another way than by `mode`; on a GPU `auto` compiles of itself."""
@@ -104,12 +121,9 @@ class Speed:
         inputs: Mapping[str, Input],
         device: torch.device,
     ) -> Recording | None:
-        """The recording of this key; None where it is not worth one yet, or there are too many."""
+        """The recording of this key; None where there are too many, or it cannot be made."""
         if key in kept.recordings:
             return kept.recordings[key]
-        if self.mode == "auto" and key not in kept.seen:  # a shape that comes once is not worth a graph
-            kept.seen.add(key)
-            return None
         if len(kept.recordings) >= GRAPHS:
             self._say(f"{GRAPHS} shapes of batches are captured; further ones are played with mode='compiled'")
             return None
