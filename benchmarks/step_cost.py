@@ -4,9 +4,10 @@
 
 BERT-base's shape with random weights, dropout 0.1, bfloat16 autocast, AdamW: the gradient, clipping and the update,
 by `TrainingStep`. The median of repeated steps, timed by CUDA events around each; the peak of allocated memory over
-compilation, capture and steps. `plain-trainer` is the stock step, `model(**batch).loss.backward()`, eagerly, with
-clipping and an optimizer as Hugging Face's Trainer makes them. `higher` is the way SALT was released: unrolled through
-every weight by a differentiable optimizer.
+compilation, capture and steps; and the floor, the counted operations at the matrix rate measured beside them.
+`plain-trainer` is the stock step, `model(**batch).loss.backward()`, eagerly, with clipping and an optimizer as Hugging
+Face's Trainer makes them. `higher` is the way SALT was released: unrolled through every weight by a differentiable
+optimizer.
 """
 
 from __future__ import annotations
@@ -128,6 +129,29 @@ def make(row: str, rows: int, length: int, dropout: float) -> Callable[[Any], ob
     return TrainingStep(GAMES[name](mode=mode), model, optimizer, max_norm=1.0, precision="bfloat16")
 
 
+UNITS = {"plain": 3, "vat": 8, "salt": 14, "salt-k2": 22, "salt-k4": 38, "salt-k8": 70, "salt-every4": 9.5}
+
+
+def matrix_rate() -> float:
+    """Operations a second of a large bfloat16 product, the median of ten."""
+    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(14)]
+    for event in events:
+        a @ b
+        event.record()
+    torch.cuda.synchronize()
+    return 2 * 8192**3 / (statistics.median(x.elapsed_time(y) for x, y in pairwise(events[3:])) / 1000)
+
+
+def floor_ms(name: str, rows: int, length: int, rate: float) -> float | None:
+    """What the counted operations of BERT-base's layers take at that rate; a unit is one forward pass."""
+    if name not in UNITS:
+        return None
+    weights, width, layers = 12 * 12 * 768**2, 768, 12  # 12 d² weights a layer
+    unit = rows * length * (2 * weights + layers * 4 * length * width)
+    return 1000 * UNITS[name] * unit / rate
+
+
 def measure(row: str, rows: int, length: int, dropout: float, repeats: int) -> dict[str, float]:
     """Time and memory of one row at one shape."""
     gc.collect()
@@ -178,6 +202,7 @@ def main() -> None:
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "dropout": args.dropout,
+        "matrix_rate": matrix_rate(),
         "rows": [],
     }
     for shape in args.shapes:
@@ -186,6 +211,7 @@ def main() -> None:
         for row in rows:
             try:
                 found: dict[str, Any] = measure(row, batch, length, args.dropout, args.repeats)
+                found["floor_ms"] = floor_ms(row.rpartition("-")[0], batch, length, results["matrix_rate"])
                 print(
                     f"  {row:26} {found['ms']:8.2f} ms ± {found['spread']:.2f}  {found['GiB']:6.2f} GiB  "
                     f"ready after {found['ready_s']:.0f} s",

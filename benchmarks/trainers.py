@@ -40,10 +40,10 @@ CHECKPOINTING = next(f for f in ("activation_checkpointing", "gradient_checkpoin
 ROWS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "float32": ({}, "sdpa", {"mode": "eager"}),
     "bfloat16": ({"bf16": True}, "sdpa", {"mode": "eager"}),
-    "bfloat16-captured": ({"bf16": True}, "sdpa", {}),
+    "bfloat16-captured": ({"bf16": True}, "sdpa", {"mode": "graph"}),
     "bfloat16-compiled": ({"bf16": True, "torch_compile": True}, "sdpa", {"mode": "compiled"}),
     "float16-scaler": ({"fp16": True}, "sdpa", {}),
-    "lora": ({"bf16": True, "learning_rate": 2e-3}, "sdpa", {}),
+    "lora": ({"bf16": True, "learning_rate": 2e-3}, "sdpa", {"mode": "graph"}),
     "checkpointing": ({"bf16": True, CHECKPOINTING: True}, "sdpa", {}),
 }
 

@@ -26,17 +26,16 @@ def cost(patient: Patient, steps: int) -> Iterator[Finding]:
         f"SALT, K = {steps}": SALT(steps=steps, mode="eager"),
     }
     if patient.device.type == "cuda":
-        games[f"SALT, K = {steps}, mode='auto'"] = SALT(steps=steps)
+        games[f"SALT, K = {steps}, captured"] = SALT(steps=steps, mode="graph")
     held = [*patient.model.parameters(), *patient.model.buffers(), *patient.batch.values()]
     memory: dict[str, int] = {}
     for name, game in dict(games).items():
         try:
             memory[name] = peak(partial(_step, patient, game), held, patient.device)
-            if game.mode == "auto":
-                for _ in range(2):  # a shape is captured when it comes the second time
-                    _step(patient, game)
+            if game.mode == "graph":
+                _step(patient, game)  # the first one captures
         except Exception as error:  # of any kind: memory's, a compiler's
-            level: Level = "warning" if game.mode == "auto" else "failure"
+            level: Level = "warning" if game.mode == "graph" else "failure"
             yield Finding(level, f"cost.{name}", f"{name}: does not run here ({sentence(error)})")
             patient.model.zero_grad(set_to_none=True)
             del games[name]
