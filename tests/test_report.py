@@ -19,6 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stackelberg.analysis.comparison import Judged, Outcome, compare, together
+from stackelberg.analysis.comparison_report import p_text
 from stackelberg.analysis.figure_style import METHODS as LOOKS
 from stackelberg.analysis.figure_style import looks, styled
 from stackelberg.analysis.learning_curves import curves_figure
@@ -37,6 +38,8 @@ from stackelberg.reports.quoted import AVERAGE, table_of
 from stackelberg.reports.svg import inline
 from stackelberg.studies.store import Store
 from stackelberg.studies.study import Study
+from stackelberg.studies.summary import summarize
+from stackelberg.studies.summary_words import sentences
 from tiny_report import CHROMIUM, data, look, play, play_all, recipe
 
 TAG = "<script>alert(1)</script>"
@@ -390,8 +393,31 @@ def test_a_study_says_what_it_is_compared_with_and_what_else_is_measured(home: P
     assert written.document.title == "Calibrated?" and written.verdict[1] == "Mind the gap."
     assert written.verdict[0] == "1 of 3 comparisons with smart shows a difference."
     assert any("SST-2, ECE: salt has 20." in said and "points less than smart" in said for said in written.verdict)
+    # the study's own table is made of the same comparisons
+    summary = summarize(study, Store(tmp_path / "study"))
+    assert sentences(summary)[0].startswith("Of 3 comparisons with smart, 1 is shown to be more than luck")
+    p = next(pair.p for pair in summary.pairs if pair.column.metric == "ece")
+    assert any(f"(p {p_text(p)} after Holm's correction" in said for said in written.verdict)
     text = written.page.read_text(encoding="utf-8")
     assert "SST-2: robustness dev anli-r1" in text and ">56.6<" in text  # the paper's, of SALT
+
+
+def test_what_a_study_no_longer_asks_for_is_in_neither_table(home: Path, tmp_path: Path) -> None:
+    fields = {"sst-2": {"data": str(home), "model": str(home / "m"), "max_steps": 20}}
+    study = Study(name="small", title="Small", methods={"plain": {}, "salt": {}}, tasks=fields, seeds=(0, 1, 2))
+    store = Store.begin(study, tmp_path / "study")
+    for cell in study.cells():
+        play(cell.recipe, store.run_folder(cell.id), 0.5 + 0.1 * cell.seed)  # type: ignore[arg-type]
+        (store.run_folder(cell.id) / "cell.json").write_text('{"figures": {}}')
+        store.finish(cell.id)
+    fewer = replace(study, seeds=(0, 1))
+    again = Store.begin(fewer, tmp_path / "study")
+    score = next(line.spreads[0] for line in summarize(fewer, again).lines if line.method == "salt")
+    written = write_report([tmp_path / "study"], tmp_path / "report.html")
+    assert score is not None and score.count == 2
+    assert f">{score.text(100)}<" in written.page.read_text(encoding="utf-8")
+    assert any("2 more runs, which the study did not ask for when it was run last, are left out" in said
+               for said in written.verdict)  # fmt: skip
 
 
 def test_a_run_that_cannot_be_read_is_left_out_and_named(home: Path, tmp_path: Path) -> None:

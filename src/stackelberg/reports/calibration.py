@@ -12,8 +12,8 @@ from stackelberg.errors import StackelbergError
 from stackelberg.nlu.calibration import reliability
 from stackelberg.nmt.run import TranslationRun
 from stackelberg.reports.document import NOTHING, Block, Cell, Column, Gallery, Picture, Rows, Section, Table, compact
-from stackelberg.reports.groups import Arm, unvaried
 from stackelberg.reports.quoted import ECE, source, tables
+from stackelberg.studies.arms import Arm, unvaried
 
 PER_CENT = {"ece": "ECE, bins of equal size", "ece_width": "ECE, equal width", "mce": "MCE", "confidence": "confidence"}
 AS_THEY_ARE = {"brier": "Brier", "nll": "NLL"}

@@ -9,7 +9,8 @@ import numpy as np
 from stackelberg.analysis.playing import machine_of
 from stackelberg.analysis.statistics import spread
 from stackelberg.reports.document import NOTHING, Cell, Column, Rows, Section, Table, compact
-from stackelberg.reports.groups import Arm, Group
+from stackelberg.studies.arms import Arm
+from stackelberg.studies.comparing import Group
 
 COLUMNS = ("ms a step", "× plain", "tokens a second", "peak GiB", "steps", "seconds in all")
 

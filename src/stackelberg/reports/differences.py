@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from stackelberg.analysis.comparison_report import difference_table, method_note, sentences
 from stackelberg.reports.document import Block, Cell, Column, Rows, Section, Table, Words, compact
-from stackelberg.reports.groups import Group
+from stackelberg.studies.comparing import Group
 
 
 def differences(groups: Sequence[Group]) -> Section | None:

@@ -12,10 +12,11 @@ from stackelberg.analysis.learning_curves import Curve, at_common_steps, curves_
 from stackelberg.analysis.statistics import spread
 from stackelberg.analysis.sweeps import sweep_figure
 from stackelberg.analysis.violins import violin_figure
+from stackelberg.nmt.run import TranslationRun
 from stackelberg.reports.document import Block, Gallery, Picture, Section
 from stackelberg.reports.evidence import Evidence
-from stackelberg.reports.groups import Arm, score_label, unvaried
 from stackelberg.runs.records import read_records
+from stackelberg.studies.arms import Arm, unvaried
 
 LOSSES = {
     "training loss": ("game/task_loss", "loss"),
@@ -43,7 +44,7 @@ def _sweeps(evidence: Evidence, arms: Sequence[Arm]) -> Gallery | None:
     """Every numeric setting that a method has several values of."""
     lines: dict[tuple[str, str, str], dict[str, dict[float, list[float]]]] = {}
     titles = {arm.task: arm.title for arm in arms}
-    labels = {arm.task: score_label(arm) for arm in arms}
+    labels = {arm.task: _score_label(arm) for arm in arms}
     for arm in arms:
         if (found := SETTING.findall(arm.setting)) and len(found) == 1:
             name, value = found[0]
@@ -119,7 +120,7 @@ def _violins(arms: Sequence[Arm]) -> Gallery | None:
         its = [arm for arm in arms if arm.task == task and len(arm.runs) >= FEW][:MOST]
         if its:
             values = {arm.name: [each.score for each in arm.runs] for arm in its}
-            pictures.append(_violin(f"scores-{task}", its[0].title, values, score_label(its[0])))
+            pictures.append(_violin(f"scores-{task}", its[0].title, values, _score_label(its[0])))
     about = "A point is a seed, a line the mean; scales do not begin at 0: they show spread, not size."
     return Gallery("Scores over seeds", about, pictures) if pictures else None
 
@@ -161,6 +162,14 @@ def _one_panel(figure: Any, names: int) -> Any:
         for name in figure.axes[0].get_xticklabels():
             name.set(rotation=30, ha="right", rotation_mode="anchor")
     return figure
+
+
+def _score_label(arm: Arm) -> str:
+    """Of an axis."""
+    run = arm.runs[0].run
+    if isinstance(run, TranslationRun):
+        return "BLEU of tokens" if run.recipe.score == "tokenized" else "sacreBLEU"
+    return "score (%)"
 
 
 def _words_of_lines(lines: Mapping[str, Mapping[float, Sequence[float]]]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -13,22 +12,17 @@ from typing import Any
 from stackelberg.decoding import decode, listing
 from stackelberg.errors import StackelbergError
 from stackelberg.extras import need
-from stackelberg.nlu.catalogue import find_task
 from stackelberg.nlu.recipe import Recipe
-from stackelberg.nlu.run import Run
 from stackelberg.nmt.recipe import TranslationRecipe
-from stackelberg.nmt.run import MAIN, TranslationRun
 from stackelberg.reports.errors import ReportError
 from stackelberg.runs.folder import RECIPE, RESULT
-from stackelberg.studies.figures import AS_THEY_ARE
+from stackelberg.studies.arms import AnyRun, opened
 from stackelberg.studies.store import Result, Store
 from stackelberg.studies.study import Show, Study
 
 AnyRecipe = Recipe | TranslationRecipe
-AnyRun = Run | TranslationRun
 
 STUDY = "study.yaml"
-ELSEWHERE = ("score", *AS_THEY_ARE)  # figures that have tables of their own
 DEEP = 5  # folders below the one that is given
 ORDER = ("plain", "adv", "freeat", "freelb", "r3f", "rdrop", "vat", "smart", "salt-adv", "salt")  # the paper's, widened
 NOT_COMPARED = ("seed", "method", "settings")
@@ -44,7 +38,7 @@ class Evidence:
         runs: the finished ones, by id.
         shows: the tables and figures that a study is made for.
         baseline: the method that differences are taken from; None for `plain`, or the first.
-        metrics: that a study asks for beside scores and costs, by their names among figures.
+        metrics: that a study asks for, by their names among figures.
         remarks: what a reader must know.
         folders: that were given.
     """
@@ -57,11 +51,6 @@ class Evidence:
     metrics: tuple[str, ...]
     remarks: tuple[str, ...]
     folders: tuple[Path, ...]
-
-    @property
-    def finished(self) -> tuple[Result, ...]:
-        """Those that have figures."""
-        return tuple(each for each in self.results if each.id in self.runs)
 
 
 def gather(folders: Sequence[Path], title: str | None = None) -> Evidence:
@@ -80,14 +69,15 @@ def gather(folders: Sequence[Path], title: str | None = None) -> Evidence:
         if (folder / STUDY).is_file():
             with closing(Store(folder)) as store:
                 studies.append(store.study)
-                found = store.results()
+                found, no_longer = _asked_for(store.results(), store.study)
+                remarks += [f"{folder}: {no_longer}"] * bool(no_longer)
         else:
             found, left_out = _plain_runs(folder)
             remarks += left_out
         results.update({each.id: each for each in found})
     if not results:
         raise ReportError(f"{_named(folders)} no run: a run's folder has a {RECIPE}; {listing(Path(folders[0]))}")
-    runs, broken = _opened(list(results.values()))
+    runs, broken = opened(list(results.values()))
     if not runs:
         states = ", ".join(f"{each.method} on {each.task} is {each.state}" for each in list(results.values())[:3])
         raise ReportError(f"{_named(folders)} no finished run ({states}); a report needs at least one")
@@ -97,7 +87,7 @@ def gather(folders: Sequence[Path], title: str | None = None) -> Evidence:
         runs=runs,
         shows=tuple(show for study in studies for show in study.shows),
         baseline=next((study.baseline for study in studies if study.baseline), None),
-        metrics=tuple(dict.fromkeys(name for study in studies for name in study.metrics if name not in ELSEWHERE)),
+        metrics=tuple(dict.fromkeys(name for study in studies for name in study.metrics)),
         remarks=(*(said for study in studies for said in study.remarks), *remarks, *broken),
         folders=tuple(map(Path, folders)),
     )
@@ -107,22 +97,16 @@ def _named(folders: Sequence[Path]) -> str:
     return f"{' and '.join(map(str, folders))} {'have' if len(folders) > 1 else 'has'}"
 
 
-def _opened(results: Sequence[Result]) -> tuple[dict[str, AnyRun], list[str]]:
-    runs: dict[str, AnyRun] = {}
-    broken = []
-    for each in results:
-        if each.state != "finished":
-            continue
-        try:
-            run: AnyRun = (TranslationRun if each.kind == "nmt" else Run).open(each.folder.absolute())
-            said = "" if math.isfinite(score_of(run)) else "it has no finite score"
-        except (StackelbergError, OSError, ValueError) as error:
-            said = str(error)
-        if said:
-            broken.append(f"{each.method} on {each.task}, seed {each.seed}, cannot be used and is left out: {said}.")
-        else:
-            runs[each.id] = run
-    return runs, broken
+def _asked_for(results: Sequence[Result], study: Study) -> tuple[list[Result], str]:
+    """Those of the study as it was asked for last, which its own table has too, and a sentence on the others."""
+    found = [each for each in results if study.has(each.method, each.task, each.setting, each.seed)]
+    more = len(results) - len(found)
+    if not more:
+        return found, ""
+    return found, (
+        f"{more} more run{'s' * (more > 1)}, which the study did not ask for when it was run last, "
+        f"{'are' if more > 1 else 'is'} left out; run it with all methods, tasks and seeds to have them here."
+    )
 
 
 def _plain_runs(folder: Path) -> tuple[list[Result], list[str]]:
@@ -195,24 +179,3 @@ def _short(value: Any) -> str:
 
 def _order(method: str) -> int:
     return ORDER.index(method) if method in ORDER else len(ORDER)
-
-
-def task_of(result: Result) -> tuple[str, str]:
-    """A task's name, and that in tables."""
-    try:
-        task = find_task(result.task)
-    except StackelbergError:
-        return result.task, result.task
-    return task.name, task.title
-
-
-def score_of(run: AnyRun) -> float:
-    """What methods are compared by, as a fraction; nan where a run has none."""
-    if isinstance(run, TranslationRun):
-        return run.figures.get(f"{split_of(run)}/{MAIN[run.recipe.score]}", math.nan) / 100
-    return run.figures.get("score", math.nan)
-
-
-def split_of(run: TranslationRun) -> str:
-    """The split that a translation run is compared on."""
-    return "test" if any(name.startswith("test/") for name in run.figures) else "dev"

@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 from stackelberg.reports.document import NOTHING, Block, Cell, Column, Facts, Rows, Section, Table, compact
 from stackelberg.reports.evidence import Evidence
-from stackelberg.reports.groups import Arm
 from stackelberg.runs.folder import VERSIONS
+from stackelberg.studies.arms import Arm
 
 HARDWARE = ("device", "cuda", "cores", "threads", "system")
 ELSEWHERE = ("seed", "method", "settings", "task", "kind")  # fields that other tables have, or a task's name says

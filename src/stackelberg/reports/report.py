@@ -11,11 +11,11 @@ from stackelberg.reports.differences import differences
 from stackelberg.reports.document import Document
 from stackelberg.reports.drawings import drawings
 from stackelberg.reports.evidence import Evidence
-from stackelberg.reports.groups import arms_of, groups_of
-from stackelberg.reports.measured import judged, measured_of
 from stackelberg.reports.provenance import runs, settings
 from stackelberg.reports.scores import scores
 from stackelberg.reports.verdict import verdict
+from stackelberg.studies.arms import arms_of
+from stackelberg.studies.comparing import compared
 
 
 def document_of(evidence: Evidence, out: Path) -> Document:
@@ -25,8 +25,9 @@ def document_of(evidence: Evidence, out: Path) -> Document:
         evidence: the runs.
         out: the file that the report will be, which links are relative to.
     """
-    arms = arms_of(evidence)
-    groups, measured = judged(groups_of(evidence, arms), measured_of(evidence, arms))
+    along = {show.along for show in evidence.shows if show.what == "sweep" and show.along}
+    arms = arms_of(evidence.results, evidence.runs, next(iter(along)) if len(along) == 1 else None)
+    groups, measured = compared(arms, evidence.baseline, evidence.metrics)
     sections = (
         verdict(evidence, arms, groups, measured),
         scores(evidence, arms, groups, measured),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from stackelberg.analysis.comparison_report import p_text, range_text, signed
+from stackelberg.analysis.comparison_report import p_text
 from stackelberg.analysis.statistics import Spread, spread
 from stackelberg.reports.document import NOTHING, Block, Cell, Column, Rows, Section, Table, compact, figure
 from stackelberg.reports.evidence import Evidence
-from stackelberg.reports.groups import Arm, Group
-from stackelberg.reports.measured import LOWER_IS_BETTER, Measured
 from stackelberg.reports.quoted import AVERAGE, ECE, Quoted, QuotedTable, source, tables
 from stackelberg.reports.verdict import quoted_tables
+from stackelberg.studies.arms import Arm
+from stackelberg.studies.comparing import Group, Measured
+from stackelberg.studies.figures import LOWER_IS_BETTER, figure_text, interval_text, signed_text
 
 MEAN = "mean of tasks"
 HERE, PAPER = "here", "paper"
@@ -131,7 +132,7 @@ def _measured(measured: Sequence[Measured]) -> Table | None:
     bodies = []
     for task, name in dict.fromkeys((each.arm.task, each.name) for each in measured):
         its = [each for each in measured if (each.arm.task, each.name) == (task, name)]
-        means = [each.score for each in its]
+        means, kind = [each.score for each in its], its[0].arm.kind
         better = name not in LOWER_IS_BETTER
         rows = []
         for each in its:
@@ -139,10 +140,10 @@ def _measured(measured: Sequence[Measured]) -> Table | None:
             rows.append(
                 [
                     Cell(each.arm.name),
-                    _cell(each.score, means, strong=False, high=better),
+                    Cell(figure_text(each.score, kind, name), best=_is_highest(each.score, means, high=better)),
                     Cell(NOTHING if quoted is None else quoted.text),
-                    Cell(NOTHING if each.difference is None else signed(each.difference)),
-                    Cell(range_text(each.interval)),
+                    Cell(NOTHING if each.difference is None else signed_text(each.difference, kind, name)),
+                    Cell(interval_text(each.interval, kind, name)),
                     Cell(p_text(each.p)),
                     Cell("yes" if each.shown else "no" if each.baseline else NOTHING, strong=each.shown),
                 ]
@@ -158,9 +159,9 @@ def _measured(measured: Sequence[Measured]) -> Table | None:
         Column("shown", number=False),
     ]
     notes = [
-        f"Figures times 100; ± is the standard deviation over seeds. Differences from {_baselines(measured)}, in "
-        "points, are paired by seed, rows kept, with 95% intervals (Student's t); p is corrected over all "
-        "comparisons of this report."
+        "Figures times 100, but for losses; ± is the standard deviation over seeds. Underlined: the best mean, "
+        f"which is not thereby shown to be. Differences from {_baselines(measured)} are paired by seed, rows kept, "
+        "with 95% intervals (Student's t); p is corrected over all comparisons of this report."
     ]
     places = dict.fromkeys(table.place for each in measured for table, _ in [_place_of(each)] if table is not None)
     if places:
@@ -239,11 +240,16 @@ def _is_best(arm: Arm, groups: Sequence[Group]) -> bool:
     return bool(mine) and all(each.comparison is not None and each.comparison.best == arm.method for each in mine)
 
 
-def _cell(mean: Spread | None, column: Sequence[Spread], *, strong: bool = False, high: bool = True) -> Cell:
-    means = [each.mean if high else -each.mean for each in column]
+def _cell(mean: Spread | None, column: Sequence[Spread], *, strong: bool = False) -> Cell:
+    return Cell(figure(mean), best=_is_highest(mean, column), strong=strong)
+
+
+def _is_highest(mean: Spread | None, column: Sequence[Spread], *, high: bool = True) -> bool:
+    """The best mean of a column, or the lowest one where low is good; none where all are alike."""
+    means = [each.mean for each in column]
     if mean is None or max(means) == min(means):
-        return Cell(figure(mean), strong=strong)
-    return Cell(figure(mean), best=(mean.mean if high else -mean.mean) == max(means), strong=strong)
+        return False
+    return mean.mean == (max(means) if high else min(means))
 
 
 def _quoted(found: Quoted | None) -> Cell:

@@ -10,9 +10,10 @@ from stackelberg.analysis.comparison import Comparison, Pair
 from stackelberg.analysis.comparison_report import between, p_text, range_text
 from stackelberg.reports.document import Section, Words
 from stackelberg.reports.evidence import Evidence
-from stackelberg.reports.groups import Arm, Group, unvaried
-from stackelberg.reports.measured import Measured
 from stackelberg.reports.quoted import QuotedTable, table_of
+from stackelberg.studies.arms import Arm, unvaried
+from stackelberg.studies.comparing import Group, Measured
+from stackelberg.studies.figures import interval_text, size_text
 
 NAMED = 8  # runs that are named here; all are in the last table
 
@@ -67,11 +68,12 @@ def _point(comparison: Comparison, pair: Pair) -> str:
 
 def _measured_point(measured: Measured) -> str:
     assert measured.difference is not None  # or it would not be shown
+    its = (measured.arm.kind, measured.name)
     return (
-        f"{measured.arm.title}, {measured.spoken}: {measured.arm.name} has "
-        f"{abs(100 * measured.difference):.1f} points {'more' if measured.difference > 0 else 'less'} than "
-        f"{measured.baseline}, 95% interval over seeds {range_text(measured.interval)} (p {p_text(measured.p)} after "
-        "Holm's correction over all comparisons)."
+        f"{measured.arm.title}, {measured.spoken}: {measured.arm.name} has {size_text(measured.difference, *its)} "
+        f"{'more' if measured.difference > 0 else 'less'} than {measured.baseline}, 95% interval over seeds "
+        f"{interval_text(measured.interval, *its)} (p {p_text(measured.p)} after Holm's correction over all "
+        "comparisons)."
     )
 
 

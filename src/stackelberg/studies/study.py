@@ -146,6 +146,11 @@ class Study:
 
         return written(self)
 
+    def has(self, method: str, task: str, setting: str, seed: int) -> bool:
+        """Whether it asks for such a run; its settings are looked at where they have names of their own."""
+        named = self.grid is not None or setting in ("", *self.settings)
+        return named and method in self.methods and task in self.tasks and seed in self.seeds
+
     def cells(self) -> list[Cell]:
         """Every run, seed by seed, so that a table can be had early and a slow hour is shared by all methods."""
         from stackelberg.studies.cell import cells_of

@@ -1,35 +1,24 @@
-"""What came of a study: mean and spread over seeds, and differences with a correction for how many there are.
-
-A task's score is compared over rows and seeds, as `stackelberg compare` does it; any other figure over seeds, by
-Student's t of the paired differences. Holm's correction is over all comparisons of the study.
-"""
+"""What came of a study: mean and spread over seeds, and the comparisons that `comparing` makes of them."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stackelberg.analysis.comparison import Outcome, Scores, judged_scores
-from stackelberg.analysis.playing import outcomes_of, subsets
-from stackelberg.analysis.statistics import LEVEL, RESAMPLES, Interval, Spread, holm, mean_interval, spread
-from stackelberg.errors import StackelbergError
-from stackelberg.extras import need
-from stackelberg.nlu.run import Run
-from stackelberg.nmt.run import TranslationRun
+from stackelberg.analysis.statistics import LEVEL, Interval, Spread, spread
 from stackelberg.runs.records import finite
-from stackelberg.studies.cell import Cell
+from stackelberg.studies.arms import Arm, arms_of, opened
+from stackelberg.studies.comparing import Group, Measured, compared
 from stackelberg.studies.figures import metrics_of
 from stackelberg.studies.store import Result, Store
 
 if TYPE_CHECKING:
     from stackelberg.studies.study import Study
 
-SCORE = "score"
-OVER_ROWS = "rows and seeds"
+OVER_ROWS, OVER_SEEDS = "rows and seeds", "seeds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +91,7 @@ class Summary:
         columns: of the table.
         lines: of the table, in the study's order.
         pairs: every comparison with the baseline.
-        baseline: its method.
+        baseline: what methods are compared with; several by `or`, where a task lacks the first.
         level: of the intervals.
         results: every run.
         remarks: what a reader must know: failed runs, subsets, the study's own.
@@ -118,141 +107,78 @@ class Summary:
     remarks: tuple[str, ...]
 
 
-def summarize(study: Study, store: Store, *, level: float = LEVEL) -> Summary:
+def summarize(study: Study, store: Store) -> Summary:
     """Of what is finished.
 
     Args:
         study: whose runs are looked at.
         store: where they are.
-        level: of intervals.
     """
     cells = study.cells()
     found = {each.id: each for each in store.results()}
     results = tuple(found[cell.id] for cell in cells if cell.id in found)
-    scores = _Scores(cells, results)
+    runs, broken = opened(results)
+    arms = arms_of(results, runs)
+    there = {(_task(arm), arm.setting, arm.method): arm for arm in arms}
     wanted = [Column(cell.task, cell.kind, metric) for cell in cells for metric in metrics_of(study, cell)]
-    columns = tuple(column for column in dict.fromkeys(wanted) if not scores.lack(column))
-    baseline = study.baseline or ("plain" if "plain" in study.methods else next(iter(study.methods)))
-    lines = tuple(scores.line(method, setting, columns) for setting, method in scores.names)
-    pairs, remarks = _pairs(scores, columns, baseline, store, level)
-    said = (*_failures(results), *remarks, *study.remarks)
-    return Summary(study, columns, lines, pairs, baseline, level, results, said)
+    columns = tuple(column for column in dict.fromkeys(wanted) if not _lacks(column, arms))
+    lines = []
+    for setting, method in dict.fromkeys((cell.setting, cell.method) for cell in cells):
+        its = [there.get((column.task, setting, method)) for column in columns]
+        lines.append(_line(method, setting, columns, its))
+    groups, measured = compared(arms, study.baseline, study.metrics)
+    pairs = (*(pair for group in groups for pair in _of_scores(group)), *_of_figures(measured))
+    baselines = dict.fromkeys(pair.baseline for pair in pairs)
+    baseline = " or ".join(baselines) or study.baseline or next(iter(study.methods))
+    said = [f"{_task(group.arms[0])}: {each}" for group in groups for each in group.remarks]
+    nowhere = dict.fromkeys(column.metric for column in wanted) if arms else {}
+    said += [f"No run has {name}." for name in nowhere if not any(column.metric == name for column in columns)]
+    remarks = (*_failures(results), *broken, *dict.fromkeys(said), *study.remarks)
+    return Summary(study, columns, tuple(lines), pairs, baseline, LEVEL, results, remarks)
 
 
-class _Scores:
-    """Figures by what they are of."""
-
-    def __init__(self, cells: Sequence[Cell], results: Sequence[Result]) -> None:
-        self.names = list(dict.fromkeys((cell.setting, cell.method) for cell in cells))
-        self._runs = {(each.task, each.setting, each.method, each.seed): each for each in results}
-
-    def runs(self, task: str, setting: str, method: str) -> dict[int, Result]:
-        """Seed to finished run; of a method that settings make no difference to, whatever the setting."""
-        return {
-            seed: each
-            for (its, way, name, seed), each in self._runs.items()
-            if (its, name) == (task, method) and way in (setting, "") and each.state == "finished"
-        }
-
-    def lack(self, column: Column) -> bool:
-        """Whether runs of a task are finished and none has the figure: memory, where there is no GPU."""
-        finished = [run.figures for run in self._runs.values() if run.task == column.task and run.state == "finished"]
-        return bool(finished) and not any(column.metric in figures for figures in finished)
-
-    def of(self, column: Column, setting: str, method: str) -> dict[int, float]:
-        """Seed to figure."""
-        runs = self.runs(column.task, setting, method)
-        figures = {seed: each.figures.get(column.metric, math.nan) for seed, each in runs.items()}
-        return {seed: value for seed, value in figures.items() if math.isfinite(value)}
-
-    def line(self, method: str, setting: str, columns: Sequence[Column]) -> Line:
-        """Of the table."""
-        values = [self.of(column, setting, method) for column in columns] or [{}]
-        spreads = tuple(spread(list(its.values())) if its else None for its in values)
-        whole = [seed for seed in values[0] if all(seed in its for its in values)]
-        means = [float(np.mean([its[seed] for its in values])) for seed in whole]
-        alike = len({(column.kind, column.metric) for column in columns}) == 1
-        return Line(method, setting, spreads, spread(means) if means and alike and len(columns) > 1 else None)
+def _task(arm: Arm) -> str:
+    """Its name in the study."""
+    return arm.runs[0].result.task
 
 
-def _pairs(
-    scores: _Scores, columns: Sequence[Column], baseline: str, store: Store, level: float
-) -> tuple[tuple[Against, ...], list[str]]:
-    raw: list[tuple[Against, float | None]] = []
-    remarks: list[str] = []
-    for column in columns:
-        for setting in dict.fromkeys(setting for setting, _ in scores.names):
-            methods = [name for way, name in scores.names if way == setting and name != baseline]
-            if methods and _has_rows(column):
-                try:
-                    found, said = _over_rows(scores, column, setting, [baseline, *methods], store, level)
-                    raw += found
-                    remarks += said
-                    continue
-                except StackelbergError as error:  # after days of training this must not be what stops the table
-                    remarks.append(f"{column.task} is compared over seeds alone: {str(error).removesuffix('.')}.")
-            raw += [_over_seeds(scores, column, setting, method, baseline, level) for method in methods]
-    raw = [each for each in raw if each[0].seeds]
-    judged = [p for _, p in raw if p is not None]
-    corrected = iter(holm(judged))
-    finals = [(pair, None if p is None else next(corrected)) for pair, p in raw]
-    pairs = tuple(replace(pair, p=p, shown=p is not None and p < 1 - level) for pair, p in finals)
-    return pairs, list(dict.fromkeys(remarks))
+def _lacks(column: Column, arms: Sequence[Arm]) -> bool:
+    """Whether runs of a task are finished and none has the figure: memory, where there is no GPU."""
+    its = [arm for arm in arms if _task(arm) == column.task]
+    return bool(its) and not any(column.metric in each.figures for arm in its for each in arm.runs)
 
 
-def _has_rows(column: Column) -> bool:
-    """Whether a figure is computed from rows that can be drawn anew: a task's score, and a corpus's BLEU."""
-    return column.metric == SCORE if column.kind == "nlu" else column.metric.endswith("bleu")
+def _line(method: str, setting: str, columns: Sequence[Column], arms: Sequence[Arm | None]) -> Line:
+    """Of the table; an arm for each column."""
+    values = [{} if arm is None else arm.figures(column.metric) for column, arm in zip(columns, arms, strict=True)]
+    spreads = tuple(spread(list(its.values())) if its else None for its in values)
+    alike = len({(column.kind, column.metric) for column in columns}) == 1 and len(columns) > 1
+    whole = [seed for seed in values[0] if all(seed in its for its in values)] if alike else []
+    means = [float(np.mean([its[seed] for its in values])) for seed in whole]
+    return Line(method, setting, spreads, spread(means) if means else None)
 
 
-def _over_rows(
-    scores: _Scores, column: Column, setting: str, methods: Sequence[str], store: Store, level: float
-) -> tuple[list[tuple[Against, float | None]], list[str]]:
-    """A task's score or BLEU, rows and seeds drawn anew."""
-    finished = [each for method in methods for each in scores.runs(column.task, setting, method).values()]
-    there = {each.method for each in finished}
-    if methods[0] not in there or len(there) < 2:
-        return [], []
-    drawn, remarks = (_rows_drawn if column.kind == "nlu" else _sentences_drawn)(column, finished, store)
-    unit = 1.0 if column.kind == "nlu" else 100.0  # BLEU is resampled as a fraction
-    found = []
-    for method in methods[1:]:
-        its = drawn.difference(method, methods[0], level) if method in there else None
-        if its is not None:
-            interval = its.over_both
-            if interval is not None:
-                interval = replace(interval, low=unit * interval.low, high=unit * interval.high)
-            value = unit * its.value
-            pair = Against(column, setting, method, methods[0], value, its.seeds, interval, OVER_ROWS, None, False)
-            found.append((pair, its.p))
-    return found, remarks
+def _of_scores(group: Group) -> Iterator[Against]:
+    """A group's comparisons, in the units of its runs' figures: BLEU is compared as a fraction."""
+    for pair in () if group.comparison is None else group.comparison.pairs:
+        arm, its = next(arm for arm in group.arms if arm.method == pair.method), pair.difference
+        if its is None:
+            continue
+        unit = 100.0 if arm.kind == "nmt" else 1.0
+        both = its.over_both
+        interval = None if both is None else replace(both, low=unit * both.low, high=unit * both.high)
+        column = Column(_task(arm), arm.kind, arm.score_name)
+        yield Against(column, arm.setting, arm.method, pair.baseline, unit * its.value, its.seeds, interval, OVER_ROWS,
+                      pair.p, pair.shown)  # fmt: skip
 
 
-def _rows_drawn(column: Column, finished: Sequence[Result], store: Store) -> tuple[Scores, list[str]]:
-    runs = [Run.open(each.folder) for each in finished]
-    outcomes, judged = outcomes_of(runs, store.folder)
-    said = [f"{column.task}: {each}" for each in subsets(runs[0])]
-    return judged_scores(outcomes, judged, runs[0].task.metrics, RESAMPLES), said
-
-
-def _sentences_drawn(column: Column, finished: Sequence[Result], store: Store) -> tuple[Scores, list[str]]:
-    from stackelberg.analysis.translating import bleu_scores
-
-    runs = [TranslationRun.open(each.folder) for each in finished]
-    outcomes = [Outcome(each.method, each.seed, each.id, each.folder.name, {}) for each in finished]
-    return bleu_scores(runs, outcomes, column.metric.partition("/")[0]), []
-
-
-def _over_seeds(
-    scores: _Scores, column: Column, setting: str, method: str, baseline: str, level: float
-) -> tuple[Against, float | None]:
-    """Any figure, seeds drawn anew."""
-    ours, theirs = scores.of(column, setting, method), scores.of(column, setting, baseline)
-    apart = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
-    interval = mean_interval(apart, level=level, method="t") if len(apart) > 1 and np.ptp(apart) else None
-    p = float(need("scipy.stats").ttest_1samp(apart, 0.0).pvalue) if interval is not None else None
-    value = float(np.mean(apart)) if apart else math.nan
-    return Against(column, setting, method, baseline, value, len(apart), interval, "seeds", None, False), p
+def _of_figures(measured: Sequence[Measured]) -> Iterator[Against]:
+    """The comparisons of all other figures."""
+    for each in measured:
+        if each.baseline is not None and each.difference is not None:
+            column = Column(_task(each.arm), each.arm.kind, each.name)
+            yield Against(column, each.arm.setting, each.arm.method, each.baseline, each.difference, each.seeds,
+                          each.interval, OVER_SEEDS, each.p, each.shown)  # fmt: skip
 
 
 def _failures(results: Sequence[Result]) -> list[str]:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from stackelberg.analysis.statistics import Interval, Spread
-from stackelberg.studies.figures import AS_THEY_ARE, LOWER_IS_BETTER, digits, scale, titles
+from stackelberg.analysis.comparison_report import p_text
+from stackelberg.analysis.statistics import Spread
+from stackelberg.studies.figures import (
+    LOWER_IS_BETTER,
+    NOTHING,
+    figure_text,
+    interval_text,
+    signed_text,
+    size_text,
+    titles,
+)
 from stackelberg.studies.summary import Against, Column, Line, Summary
 
 Table = tuple[list[str], list[list[str]]]  # header, rows
-NOTHING = "–"
 MOST_TOLD = 12  # comparisons in sentences of their own
 
 
@@ -26,7 +34,7 @@ def score_table(summary: Summary) -> Table:
     for line in _ordered(summary):
         cells = [_cell(summary, line, column, its) for column, its in zip(columns, line.spreads, strict=True)]
         mean = [_text(line.average, columns[0])] if averaged else []
-        counts = sorted({its.count if its is not None else 0 for its in line.spreads})
+        counts = sorted({its.count if its is not None else 0 for its in line.spreads}) or [0]
         seeds = str(counts[0]) if len(counts) == 1 else f"{counts[0]}–{counts[-1]}"
         rows.append([line.method, *([line.setting] if several else []), *cells, *mean, seeds])
     return header, rows
@@ -41,12 +49,12 @@ def difference_table(summary: Summary) -> Table:
         [
             pair.method,
             *([pair.setting] if several else []),
-            _title(pair.column, summary.columns),
-            _signed(pair.value, pair.column),
-            _range(pair.interval, pair.column),
+            _title(pair.column, _compared(summary)),
+            signed_text(pair.value, pair.column.kind, pair.column.metric),
+            interval_text(pair.interval, pair.column.kind, pair.column.metric),
             pair.over,
             str(pair.seeds),
-            _p(pair.p),
+            p_text(pair.p),
             "yes" if pair.shown else "no",
         ]
         for pair in summary.pairs
@@ -91,7 +99,7 @@ def method_note(summary: Summary) -> str:
 
 def _ordered(summary: Summary) -> list[Line]:
     """The study's order; the best first where it is a search."""
-    if not any(show.what == "grid" for show in summary.study.shows):
+    if not summary.columns or not any(show.what == "grid" for show in summary.study.shows):
         return list(summary.lines)
     sign = -1 if summary.columns[0].metric in LOWER_IS_BETTER else 1
 
@@ -114,36 +122,27 @@ def _cell(summary: Summary, line: Line, column: Column, its: Spread | None) -> s
 
 
 def _text(its: Spread | None, column: Column) -> str:
-    return NOTHING if its is None else its.text(scale(column.kind, column.metric), digits(column.metric))
+    return NOTHING if its is None else figure_text(its, column.kind, column.metric)
 
 
 def _title(column: Column, among: tuple[Column, ...]) -> str:
     return titles([(each.task, each.metric) for each in among])[column.task, column.metric]
 
 
+def _compared(summary: Summary) -> tuple[Column, ...]:
+    """What there are comparisons of, which scores are whatever the table has."""
+    return tuple(dict.fromkeys(pair.column for pair in summary.pairs))
+
+
 def _about(pair: Against, summary: Summary) -> str:
-    on = _title(pair.column, summary.columns)
+    on = _title(pair.column, _compared(summary))
     way = f" ({pair.setting})" if pair.setting else ""
-    points = "" if pair.column.metric in AS_THEY_ARE else " points"
-    size = f"{abs(pair.value) * scale(pair.column.kind, pair.column.metric):.{digits(pair.column.metric)}f}{points}"
+    its = (pair.column.kind, pair.column.metric)
     return (
-        f"{pair.method}{way} on {on}: {size} {'more' if pair.value > 0 else 'less'} than {pair.baseline} "
-        f"({summary.level:.0%} interval over {pair.over} {_range(pair.interval, pair.column)}; p {_p(pair.p)})."
+        f"{pair.method}{way} on {on}: {size_text(pair.value, *its)} {'more' if pair.value > 0 else 'less'} than "
+        f"{pair.baseline} ({summary.level:.0%} interval over {pair.over} {interval_text(pair.interval, *its)}; p "
+        f"{p_text(pair.p)})."
     )
-
-
-def _signed(value: float, column: Column) -> str:
-    return f"{value * scale(column.kind, column.metric):+.{digits(column.metric)}f}"
-
-
-def _range(interval: Interval | None, column: Column) -> str:
-    if interval is None:
-        return NOTHING
-    return f"{_signed(interval.low, column)} to {_signed(interval.high, column)}"
-
-
-def _p(value: float | None) -> str:
-    return NOTHING if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def _count(number: int, what: str) -> str:
