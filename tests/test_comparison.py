@@ -276,18 +276,6 @@ def test_what_is_told_and_where_runs_are(home: Path, tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("plain/*"))) == 4
 
 
-def test_a_run_killed_before_its_first_file_is_trained(home: Path, tmp_path: Path) -> None:
-    recipe = recipes_in(home, seeds=1)[0]
-    (run_folder(tmp_path, recipe) / ".unfinished-x").parent.mkdir(parents=True)
-    (run_folder(tmp_path, recipe) / ".unfinished-x").write_text("half a rec")
-
-    def train(its: Recipe, folder: Path) -> Run:
-        assert not list(folder.iterdir())
-        return fake_train(its, folder)
-
-    assert len(play([recipe], tmp_path, train).runs) == 1
-
-
 def test_a_run_that_diverges_is_left_out_and_named(home: Path, tmp_path: Path) -> None:
     def train(recipe: Recipe, folder: Path) -> Run:
         if (recipe.method, recipe.seed) == ("salt", 1):

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stackelberg.analysis.comparison import Comparison, Judged, Outcome, compare
+from stackelberg.analysis.comparison import Comparison, Judged, Outcome, compare, compare_scores
 from stackelberg.analysis.errors import AnalysisError
 from stackelberg.errors import NonFiniteLossError, SettingError, StackelbergError, one_of
 from stackelberg.nlu.metrics import predicted
-from stackelberg.storage import sweep_unfinished
+from stackelberg.nmt.recipe_file import is_translation
+from stackelberg.nmt.run import MAIN, TranslationRun
 
 if TYPE_CHECKING:
     from stackelberg.nlu.recipe import Recipe
     from stackelberg.nlu.run import Run
+    from stackelberg.nmt.recipe import TranslationRecipe
 
-Train = Callable[["Recipe", Path], "Run"]
+Train = Callable[[Any, Path], "Run | TranslationRun"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class Played:
         failed: a sentence for each run that diverged.
     """
 
-    runs: tuple[Run, ...]
+    runs: tuple[Run | TranslationRun, ...]
     failed: tuple[str, ...]
 
 
@@ -63,11 +65,11 @@ def plan(
     overrides: Sequence[str] = (),
     settings: Sequence[str] = (),
     **fields: Any,
-) -> list[Recipe]:
+) -> list[Recipe] | list[TranslationRecipe]:
     """The recipes of a comparison, seed by seed, so that a table can be had early and a slow hour is shared by all.
 
     Args:
-        source: of every recipe; see `Recipe.load`.
+        source: of every recipe, of understanding or of translation; see their `load`.
         methods: names, each once.
         seeds: each once.
         overrides: `key=value` for all recipes.
@@ -76,6 +78,7 @@ def plan(
     """
     from stackelberg.methods import METHODS
     from stackelberg.nlu.recipe import Recipe
+    from stackelberg.nmt.recipe import TranslationRecipe
 
     for name, given in (("methods", methods), ("seeds", seeds)):
         if not given or len(set(given)) < len(given):
@@ -87,9 +90,8 @@ def plan(
         if name in ("method", "seed"):
             raise SettingError(f"{said!r}: a comparison has several; use --methods and --seeds")
     its = _by_method(settings, methods)
-    made = {
-        method: Recipe.load(source, [*overrides, *its[method]], **{**fields, "method": method}) for method in methods
-    }
+    kind: Any = TranslationRecipe if is_translation(source) else Recipe
+    made = {method: kind.load(source, [*overrides, *its[method]], **{**fields, "method": method}) for method in methods}
     return [made[method].replace(seed=seed) for seed in seeds for method in methods]
 
 
@@ -102,7 +104,7 @@ def seeds_of(text: str) -> list[int]:
 
 
 def play(
-    recipes: Sequence[Recipe],
+    recipes: Sequence[Recipe | TranslationRecipe],
     folder: Path,
     train: Train,
     report: Callable[[Progress], None] = lambda progress: None,
@@ -115,22 +117,19 @@ def play(
         train: makes a run or returns at once the one that is there, as `Run.train` does.
         report: told of each run before it begins.
     """
-    runs: list[Run] = []
+    runs: list[Run | TranslationRun] = []
     failed: list[str] = []
     for number, recipe in enumerate(recipes, 1):
         left = _seconds_left(recipes[number - 1 :], runs)
         report(Progress(number, len(recipes), recipe.method, recipe.seed, left))
-        place = run_folder(folder, recipe)
-        if place.is_dir():
-            sweep_unfinished(place)  # of a run that was killed before it had written a first file
         try:
-            runs.append(train(recipe, place))
+            runs.append(train(recipe, run_folder(folder, recipe)))
         except NonFiniteLossError as error:
             failed.append(f"{recipe.method} with seed {recipe.seed} diverged and is left out: {error}.")
     return Played(tuple(runs), tuple(failed))
 
 
-def run_folder(folder: Path, recipe: Recipe) -> Path:
+def run_folder(folder: Path, recipe: Recipe | TranslationRecipe) -> Path:
     """Where a run of a comparison is."""
     return folder / recipe.method / f"{recipe.seed}-{recipe.key()}"
 
@@ -146,8 +145,12 @@ def comparison_of(played: Played, folder: Path, baseline: str) -> Comparison:
     if not any(run.recipe.method == baseline for run in played.runs):
         said = " ".join((f"no run of {baseline} is finished, and the others are compared with it.", *played.failed))
         raise AnalysisError(said.removesuffix("."))
-    outcomes, judged = outcomes_of(played.runs, folder)
-    first = played.runs[0]
+    translations = [run for run in played.runs if isinstance(run, TranslationRun)]
+    if translations:
+        return _of_translations(translations, folder, baseline, played.failed)
+    runs = [run for run in played.runs if not isinstance(run, TranslationRun)]
+    outcomes, judged = outcomes_of(runs, folder)
+    first = runs[0]
     return compare(
         outcomes,
         judged,
@@ -155,6 +158,21 @@ def comparison_of(played: Played, folder: Path, baseline: str) -> Comparison:
         title=f"{first.task.title} by {Path(first.recipe.model).name}",
         baseline=baseline,
         remarks=[*played.failed, *subsets(first)],
+    )
+
+
+def _of_translations(runs: Sequence[TranslationRun], folder: Path, baseline: str, failed: Sequence[str]) -> Comparison:
+    """By the BLEU of their recipe on the test set, or on dev where there is none."""
+    from stackelberg.analysis.translating import bleu_scores
+
+    first = runs[0]
+    split, metric = ("test" if first.recipe.test else "dev"), MAIN[first.recipe.score]
+    return compare_scores(
+        bleu_scores(runs, [_outcome(run, folder) for run in runs], split),
+        [metric],
+        title=f"{first.recipe.source}–{first.recipe.target} by {Path(first.recipe.model).name}",
+        baseline=baseline,
+        remarks=[*failed, f"{metric} by sacrebleu: {first.scores(split)[metric].signature}."],
     )
 
 
@@ -175,22 +193,24 @@ def outcomes_of(runs: Sequence[Run], folder: Path) -> tuple[list[Outcome], list[
                     "between; compare into a new folder"
                 )
             predictions[split] = predicted(run.task, answers)
-        outcomes.append(
-            Outcome(
-                method=run.recipe.method,
-                seed=run.recipe.seed,
-                key=run.recipe.key(),
-                folder=str(run.folder.relative_to(folder)),
-                predictions=predictions,
-                ece=run.figures.get("ece"),
-                seconds_per_step=run.figures.get("seconds_per_step"),
-                machine=machine_of(run.folder),
-                settings=dict(run.recipe.settings),
-            )
-        )
+        outcomes.append(replace(_outcome(run, folder), predictions=predictions))
     if len({run.judged_by for run in runs}) > 1:
         raise AnalysisError("the runs are judged by different splits; compare into a new folder")
     return outcomes, list(judged.values())
+
+
+def _outcome(run: Run | TranslationRun, folder: Path) -> Outcome:
+    return Outcome(
+        method=run.recipe.method,
+        seed=run.recipe.seed,
+        key=run.recipe.key(),
+        folder=str(run.folder.relative_to(folder)),
+        predictions={},
+        ece=run.figures.get("ece"),
+        seconds_per_step=run.figures.get("seconds_per_step"),
+        machine=machine_of(run.folder),
+        settings=dict(run.recipe.settings),
+    )
 
 
 def subsets(run: Run) -> list[str]:
@@ -206,7 +226,7 @@ def subsets(run: Run) -> list[str]:
     ]
 
 
-def _seconds_left(recipes: Sequence[Recipe], runs: Sequence[Run]) -> float | None:
+def _seconds_left(recipes: Sequence[Recipe | TranslationRecipe], runs: Sequence[Run | TranslationRun]) -> float | None:
     taken: dict[str, list[float]] = {}
     for run in runs:
         if "seconds" in run.figures:

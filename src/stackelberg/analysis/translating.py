@@ -3,18 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from stackelberg.analysis.comparison import Outcome, Scores
 from stackelberg.analysis.resampling import draws
-from stackelberg.analysis.statistics import RESAMPLES
-from stackelberg.nmt.scores import resampled_bleu
-from stackelberg.nmt.significance import pairs
+from stackelberg.analysis.statistics import LEVEL, RESAMPLES, Floats, Interval, holm
+from stackelberg.nmt.run import MAIN
+from stackelberg.nmt.scores import SAMPLES, paired_bootstrap, resampled_bleu
+from stackelberg.nmt.written import Written, pairs
 
 if TYPE_CHECKING:
     from stackelberg.nmt.run import TranslationRun
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """A run's BLEU against another's of the same sentences: by the luck of the sentences, and of no seed.
+
+    Args:
+        baseline: the other run's folder.
+        metric: which BLEU; that of the recipes.
+        score: of the run, times 100 as all that follow.
+        baseline_score: of the other.
+        difference: the run's less the other's.
+        interval: of the difference, sentences drawn anew (percentile bootstrap).
+        p: of sacrebleu's paired bootstrap, corrected for how many others there are (Holm).
+        samples: of sacrebleu's bootstrap.
+    """
+
+    baseline: str
+    metric: str
+    score: float
+    baseline_score: float
+    difference: float
+    interval: Interval
+    p: float
+    samples: int
+
+    @property
+    def shown(self) -> bool:
+        """Whether the difference is more than the luck of the sentences."""
+        return self.p < 1 - self.interval.level
+
+
+def against(written: Written, others: Sequence[Written], *, samples: int = SAMPLES) -> list[Against]:
+    """What a run wrote, held against what each of some others wrote of the same sentences."""
+    systems, references, tokenized = pairs([written, *others])
+    drawn = _drawn(list(systems.values()), references, tokenized, RESAMPLES)
+    ours, *names = systems
+    raw = []
+    for place, name in enumerate(names, 1):
+        both = {name: systems[name], ours: systems[ours]}
+        found = paired_bootstrap(both, references, tokenized=tokenized, samples=samples)
+        low, high = np.quantile(drawn[1:, 0] - drawn[1:, place], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        interval = Interval(float(low), float(high), LEVEL, "percentile")
+        raw.append((name, found[ours], found[name], interval))
+    corrected = holm([1.0 if score.p is None else score.p for _, score, _, _ in raw])
+    return [
+        Against(
+            name,
+            MAIN[written.run.recipe.score],
+            score.score,
+            base.score,
+            score.score - base.score,
+            interval,
+            p,
+            samples,
+        )
+        for (name, score, base, interval), p in zip(raw, corrected, strict=True)
+    ]
 
 
 def bleu_scores(
@@ -28,7 +88,12 @@ def bleu_scores(
         split: whose sentences are drawn.
         resamples: how many.
     """
-    systems, references, tokenized = pairs(runs, split)
-    counts = np.concatenate([np.ones((1, len(references))), *draws(len(references), resamples)])
-    found = resampled_bleu(list(systems.values()), references, counts, tokenized=tokenized) / 100
+    systems, references, tokenized = pairs([Written.of_split(run, split) for run in runs])
+    found = _drawn(list(systems.values()), references, tokenized, resamples) / 100
     return Scores(tuple(outcomes), found[0], found[1:], {split: len(references)})
+
+
+def _drawn(systems: Sequence[Sequence[str]], references: Sequence[str], tokenized: bool, resamples: int) -> Floats:
+    """BLEU of all sentences, then of every resample: (1 + resamples) × systems."""
+    counts = np.concatenate([np.ones((1, len(references))), *draws(len(references), resamples)])
+    return np.asarray(resampled_bleu(systems, references, counts, tokenized=tokenized))

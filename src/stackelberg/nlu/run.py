@@ -21,7 +21,8 @@ from stackelberg.nlu.predictions import Answers, Floats, as_tsv, read_tsv
 from stackelberg.nlu.recipe import Recipe
 from stackelberg.nlu.recipe_data import known_task, read_data
 from stackelberg.nlu.task import NluTask
-from stackelberg.runs.folder import RECIPE, begin, cost, figures_of, finish, is_finished, logged, make, read_json
+from stackelberg.runs.folder import RECIPE, begin, cost, figures_of, finish, is_finished, logged, read_json
+from stackelberg.runs.lock import held
 from stackelberg.storage import write_whole
 
 if TYPE_CHECKING:
@@ -77,7 +78,9 @@ class Run:
         for module in ("accelerate", "numpy", "scipy", "sklearn", "transformers", "yaml"):
             need(module)
         shows = display(quiet=quiet)
-        with warnings_to(shows):
+        with warnings_to(shows), held(folder):
+            if is_finished(folder, recipe):  # by a process that held it until now
+                return cls.open(folder)
             return cls._train(recipe, folder, shows, tensorboard, keep_checkpoints)
 
     @classmethod
@@ -175,7 +178,6 @@ class Run:
         if recipe.form == "paper" and recipe.gaps:
             shows.say(f"warning: the paper does not say {'; '.join(recipe.gaps)}")
         shows.say(f"{recipe.method} on {recipe.model}, into {folder}")
-        make(folder)
         begin(folder, recipe, provenance())
         trained = fit(recipe, classifier, data, encoded, folder, args=args, shows=shows, tensorboard=tensorboard)
         del classifier

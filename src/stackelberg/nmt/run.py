@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from stackelberg.decoding import listing
 from stackelberg.errors import RunError, SettingError, needs
 from stackelberg.nmt.recipe import TranslationRecipe
-from stackelberg.runs.folder import RECIPE, begin, cost, figures_of, finish, is_finished, logged, make
+from stackelberg.runs.folder import RECIPE, begin, cost, figures_of, finish, is_finished, logged, read_json
+from stackelberg.runs.lock import held
 from stackelberg.storage import whole_folder, write_whole
 
 if TYPE_CHECKING:
@@ -83,7 +84,9 @@ class TranslationRun:
                 return cls.open(folder)
             _check_machine(recipe)
             shows = display(quiet=quiet or not joined.first)
-            with warnings_to(shows):
+            with warnings_to(shows), held(folder):
+                if joined.agree(is_finished(folder, recipe, before=before) if joined.first else None):
+                    return cls.open(folder)  # by a process that held it until now
                 return cls._train(recipe, folder, joined, shows, tensorboard, keep_checkpoints)
 
     @classmethod
@@ -119,14 +122,22 @@ class TranslationRun:
             raise RunError(f"{self.folder} has no translations of {split!r}; {listing(path.parent)}")
         return path.read_text(encoding="utf-8").split("\n")[:-1]
 
+    @property
+    def judged_by(self) -> tuple[str, ...]:
+        """The splits that there are scores of."""
+        return tuple(self._scores)
+
     def scores(self, split: str) -> dict[str, Score]:
         """Figures with their signatures."""
         from stackelberg.nmt.scores import Score
 
-        said = json.loads((self.folder / "translations" / SCORES).read_text(encoding="utf-8"))
-        if split not in said:
-            raise RunError(f"{self.folder} has no scores of {split!r}; it has {', '.join(said)}")
-        return {name: Score(**score) for name, score in said[split].items()}
+        if split not in self._scores:
+            raise RunError(f"{self.folder} has no scores of {split!r}; it has {', '.join(self._scores)}")
+        return {name: Score(**score) for name, score in self._scores[split].items()}
+
+    @cached_property
+    def _scores(self) -> dict[str, Any]:
+        return read_json(self.folder / "translations" / SCORES, dict)
 
     @classmethod
     def _train(
@@ -151,7 +162,6 @@ class TranslationRun:
         if recipe.form == "paper" and recipe.gaps:
             shows.say(f"warning: the paper does not say {'; '.join(recipe.gaps)}")
         if joined.first:
-            make(folder)
             if recipe.synthetic is not None:
                 invent(recipe, folder)
             corpora(recipe, folder)  # all of them are there, before anything long

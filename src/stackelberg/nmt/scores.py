@@ -27,7 +27,7 @@ class Compared:
         score: of the system.
         mean: over the bootstrap's samples.
         half_width: of the 95 % interval around it.
-        p: of the difference from the baseline; None for the baseline itself.
+        p: of the difference from the baseline, 1 where there is none; None for the baseline itself.
     """
 
     score: float
@@ -94,8 +94,14 @@ def paired_bootstrap(
     named: list[Any] = [(name, list(hypotheses)) for name, hypotheses in systems.items()]
     metric = _tokenized() if tokenized else metrics.BLEU()
     results: Any = PairedTest(named, {"BLEU": metric}, [list(references)], test_type="bs", n_samples=samples)()[1]
+    base = results["BLEU"][0].score
     return {
-        name: Compared(found.score, found.mean, found.ci, found.p_value)
+        name: Compared(
+            found.score,
+            found.mean,
+            found.ci,
+            1.0 if found.p_value is not None and found.score == base else found.p_value,  # sacrebleu says 0.001
+        )
         for (name, _), found in zip(named, results["BLEU"], strict=True)
     }
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from stackelberg.decoding import decode, listing
 from stackelberg.errors import RunError, StackelbergError
+from stackelberg.runs.lock import LOCK
 from stackelberg.runs.recipe import AnyRecipe
 from stackelberg.runs.records import finite, read_records
-from stackelberg.storage import sweep_unfinished, unwritable, write_whole
+from stackelberg.storage import UNFINISHED, unwritable, write_whole
 
 if TYPE_CHECKING:
     from stackelberg.game.game import Game
@@ -33,7 +34,7 @@ def is_finished(folder: Path, recipe: AnyRecipe, *, before: Collection[str] = ()
     """
     if (wrong := unwritable(folder)) is not None:
         raise RunError(f"{wrong}; give another --out")
-    if not folder.exists() or {path.name for path in folder.iterdir()} <= set(before):
+    if not folder.exists() or all(_is_nothing(path.name, before) for path in folder.iterdir()):
         return False
     if not (folder / RECIPE).is_file():
         raise RunError(f"{folder} is not empty and holds no run; give another --out ({listing(folder)})")
@@ -48,13 +49,9 @@ def is_finished(folder: Path, recipe: AnyRecipe, *, before: Collection[str] = ()
     return (folder / RESULT).is_file()
 
 
-def make(folder: Path) -> None:
-    """Make the folder, or clear it of what a killed process left half-written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"{folder} cannot be made ({error.strerror}); give another --out") from error
-    sweep_unfinished(folder)
+def _is_nothing(name: str, before: Collection[str]) -> bool:
+    """Whether a file is no part of a run: a lock, or what a killed process left before it had written a first file."""
+    return name in before or name == LOCK or name.startswith(UNFINISHED)
 
 
 def begin(folder: Path, recipe: AnyRecipe, versions: Mapping[str, Any]) -> None:
