@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,12 +23,15 @@ INTERRUPTED = 130  # as a shell has it
     "--set salt.weight=2.0 epochs=3 --out rte-comparison",
 )
 def compare(
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes to every run's recipe.")
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RECIPE] [KEY=VALUE]...", help="A task (rte), a recipe (nmt/multi30k-en-de), and changes to it."
+        ),
     ] = None,
     methods: Annotated[str, typer.Option(help="Names, with commas between them.")] = "plain,vat,smart,freelb,salt",
     task: Annotated[str | None, typer.Option(help="A task, with our recipe for it where we have one.")] = None,
-    recipe: Annotated[str | None, typer.Option(help="A recipe by name, or a YAML file, instead of the task's.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="A recipe by name, or a YAML file, instead of RECIPE.")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder that the task is in; left out, the hub.")] = None,
     model: Annotated[str | None, typer.Option(help="A folder, or a name on the Hugging Face hub.")] = None,
     seeds: Annotated[str, typer.Option(help="How many (5), or which (3,7,11).")] = "5",
@@ -44,30 +47,38 @@ def compare(
 ) -> None:
     """Train each method with each seed, then compare: spread, paired differences with intervals, cost, calibration.
 
-    Stopped or killed, the same command goes on where it was; nothing is trained twice. Writes comparison.json and
-    comparison.md into the folder.
+    Of translation, BLEU on the test set is compared. Stopped or killed, the same command goes on where it was; nothing
+    is trained twice. Writes comparison.json and comparison.md into the folder.
     """
     from ..analysis.comparison_report import as_data, markdown
     from ..analysis.playing import comparison_of, plan, play, seeds_of
-    from ..errors import one_of
+    from ..errors import SettingError, one_of
     from ..nlu.run import Run
+    from ..nmt.recipe_file import is_translation
+    from ..nmt.run import TranslationRun
     from ..storage import write_whole
+    from ._recipes import recipe_among
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
     if baseline is not None:  # known to be wrong before anything is trained
         one_of("--baseline", baseline, names)
+    named, changes = recipe_among(what or [])
+    if named is not None and recipe is not None:
+        raise SettingError(f"{named!r} and --recipe {recipe!r} are two recipes; give one")
+    source = named or recipe or task
     recipes = plan(
-        recipe or task,
+        source,
         names,
         seeds_of(seeds),
-        overrides=overrides or [],
+        overrides=changes,
         settings=set_ or [],
         task=task,
         data=None if data is None else str(data),
         model=model,
     )
+    kind: Any = TranslationRun if is_translation(source) else Run
     try:
-        played = play(recipes, out, lambda its, folder: Run.train(its, folder, quiet=quiet or as_json), _told)
+        played = play(recipes, out, lambda its, folder: kind.train(its, folder, quiet=quiet or as_json), _told)
     except KeyboardInterrupt:
         typer.echo("stopped; the same command goes on from here", err=True)
         raise typer.Exit(INTERRUPTED) from None

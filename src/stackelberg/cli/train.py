@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import SettingError
+from ._recipes import recipe_among
 from .app import app
 
 KEY = 8  # letters of a recipe's key in a folder's name
@@ -70,7 +70,7 @@ def train(
     from ..runs.folder import RECIPE, resuming
     from ._translation import result as result_of_translation
 
-    source, overrides = _sorted(what or [])
+    source, overrides = recipe_among(what or [])
     given: dict[str, Any] = {
         "train": train_file,
         "dev": dev_file,
@@ -140,11 +140,3 @@ def default_folder(recipe: Any) -> Path:
 
     name = name_of(recipe) if hasattr(recipe, "target") else recipe.task or Path(recipe.train).stem
     return Path("runs") / f"{name}-{recipe.method}-seed{recipe.seed}-{recipe.key()[:KEY]}"
-
-
-def _sorted(what: list[str]) -> tuple[str | None, list[str]]:
-    """The recipe among the arguments, and the changes to it."""
-    sources = [said for said in what if "=" not in said]
-    if len(sources) > 1:
-        raise SettingError(f"{' and '.join(map(repr, sources))} are two recipes; give one, and changes as key=value")
-    return sources[0] if sources else None, [said for said in what if "=" in said]
