@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 import subprocess
 import sys
@@ -288,7 +289,7 @@ def test_markup_in_names_paths_and_errors_is_text(home: Path, tmp_path: Path) ->
     cells = study.cells()
     for cell in cells[:-1]:
         play(cell.recipe, store.run_folder(cell.id))  # type: ignore[arg-type]
-        (store.run_folder(cell.id) / "cell.json").write_text('{"figures": {}}')
+        (store.run_folder(cell.id) / "cell.json").write_text('{"measured": {}, "figures": {}}')
         assert store.finish(cell.id)
     store.fail(cells[-1].id, f"line 3 of the data is {TAG!r}, which is no label")
     store.close()
@@ -386,7 +387,9 @@ def test_a_study_says_what_it_is_compared_with_and_what_else_is_measured(home: P
     for cell in study.cells():
         ece = 0.3 + 0.001 * cell.seed - 0.2 * (cell.method == "salt") * (1 + 0.01 * cell.seed)
         play(cell.recipe, store.run_folder(cell.id), ece=ece)  # type: ignore[arg-type]
-        (store.run_folder(cell.id) / "cell.json").write_text('{"figures": {"robustness/dev/anli-r1": 0.5}}')
+        (store.run_folder(cell.id) / "cell.json").write_text(
+            '{"measured": {}, "figures": {"robustness/dev/anli-r1": 0.5}}'
+        )
         store.finish(cell.id)
     store.close()
     written = write_report([tmp_path / "study"], tmp_path / "report.html")
@@ -408,7 +411,7 @@ def test_what_a_study_no_longer_asks_for_is_in_neither_table(home: Path, tmp_pat
     store = Store.begin(study, tmp_path / "study")
     for cell in study.cells():
         play(cell.recipe, store.run_folder(cell.id), 0.5 + 0.1 * cell.seed)  # type: ignore[arg-type]
-        (store.run_folder(cell.id) / "cell.json").write_text('{"figures": {}}')
+        (store.run_folder(cell.id) / "cell.json").write_text('{"measured": {}, "figures": {}}')
         store.finish(cell.id)
     fewer = replace(study, seeds=(0, 1))
     again = Store.begin(fewer, tmp_path / "study")

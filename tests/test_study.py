@@ -45,7 +45,7 @@ def fake(cell: Cell, folder: Path) -> None:
     (folder / "recipe.yaml").write_text(cell.recipe.to_yaml())
     (folder / "result.json").write_text(json.dumps({"score": 0.5 + 0.1 * cell.seed, "steps": 4}))
     its = {name: getattr(cell, name) for name in ("kind", "method", "task", "setting", "seed")}
-    (folder / "cell.json").write_text(json.dumps({**its, "measured": [], "figures": {}}))
+    (folder / "cell.json").write_text(json.dumps({**its, "measured": {}, "figures": {}}))
 
 
 class Here:
@@ -311,6 +311,47 @@ def test_a_run_is_claimed_by_one_and_taken_over_when_its_process_is_gone(tmp_pat
     assert one.results()[0].attempts == 4
 
 
+def test_finished_runs_are_measured_when_that_is_asked_for_later(tmp_path: Path) -> None:
+    its = study(tmp_path, methods=["plain"], tasks=["sst-2"], seeds=1)
+    store = Store.begin(its, tmp_path / "out")
+    run(its, store, Here(store))
+    assert store.results()[0].state == "finished"
+    measured = Store.begin(replace(its, measures={"robustness": {}}), tmp_path / "out")
+    assert [each.state for each in measured.results()] == ["waiting"]
+    assert [each.state for each in Store(tmp_path / "out").results()] == ["waiting"]  # whoever looks at it
+    assert [each.state for each in Store.begin(its, tmp_path / "out").results()] == ["finished"]
+
+
+def test_a_run_that_is_called_otherwise_later_is_the_same_run(tmp_path: Path) -> None:
+    its = study(tmp_path, methods=["plain", "salt"], tasks=["sst-2"], seeds=1)
+    store = Store.begin(its, tmp_path / "out")
+    run(its, store, Here(store))
+    before = {each.id for each in store.results()}
+    steps = its.cells()[1].recipe.settings["steps"] if "steps" in its.cells()[1].recipe.settings else 1
+    named = replace(its, settings={"K=1": {"settings.steps": steps}, "K=2": {"settings.steps": steps + 1}})
+    again = Store.begin(named, tmp_path / "out")
+    found = {(each.method, each.setting): each for each in again.results()}
+    assert found.keys() == {("plain", ""), ("salt", "K=1"), ("salt", "K=2")}
+    assert {found["plain", ""].id, found["salt", "K=1"].id} == before
+    lines = {(line.method, line.setting): line.spreads[0] for line in summarize(named, again).lines}
+    assert lines["salt", "K=1"] is not None and lines["salt", "K=2"] is None
+
+
+def test_a_run_that_another_process_took_over_is_its_own(tmp_path: Path) -> None:
+    its = study(tmp_path, methods=["plain"], tasks=["sst-2"], seeds=1)
+    store, other = Store.begin(its, tmp_path / "out"), Store.begin(its, tmp_path / "out")
+    cell = store.claim(its.cells())
+    assert cell is not None
+    other.who = "another-host:1:ab"
+    store._database.execute("UPDATE runs SET heartbeat = 0, who = 'gone:1:ab'")
+    assert other.claim(its.cells()) == cell
+    store.release(cell.id)
+    store.fail(cell.id, "it came too late")
+    store.release_all()
+    store.beat([cell.id])
+    assert [(each.state, each.who) for each in store.results()] == [("running", other.who)]
+
+
 def test_another_study_or_other_recipes_are_refused(finished: tuple[Study, Store], tmp_path: Path) -> None:
     its, store = finished
     with pytest.raises(StudyError, match="holds the study tiny, and this is other; give another --out"):
@@ -358,6 +399,16 @@ def test_runs_that_fail_alike_stop_the_study(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="3 runs failed alike: data/RTE is not there; mend that, and give the same"):
         run(its, store, crew)
     assert [each.state for each in store.results()].count("failed") == 3
+
+
+def test_runs_that_fail_alike_once_others_are_finished_do_not(tmp_path: Path) -> None:
+    its = study(tmp_path, methods=["plain", "vat"], tasks=["sst-2"], seeds=4)
+    store = Store.begin(its, tmp_path / "out")
+    crew = Here(store)
+    crew.fails = {cell.name: "the loss is not finite" for cell in its.cells() if cell.method == "vat"}
+    run(its, store, crew)
+    states = [each.state for each in store.results()]
+    assert states.count("failed") == 4 and states.count("finished") == 4
 
 
 def test_ctrl_c_lets_go_of_the_runs(tmp_path: Path) -> None:
@@ -551,9 +602,12 @@ def test_measures_are_added_to_runs_that_are_there(finished: tuple[Study, Store]
     before = (folder / "cell.json").read_text()
     rows = tiny_file(store.folder.parent / "smoke", "cr")
     try:
-        train(cell, folder, {"probing": {"tasks": [rows], "draws": 2}}, 1)
-        found = finished_figures(folder)
+        measures = {"probing": {"tasks": [rows], "draws": 2}}
+        assert finished_figures(folder, measures) is None  # it is finished, and not measured
+        train(cell, folder, measures, 1)
+        found = finished_figures(folder, measures)
         assert found is not None and 0 <= (found["probing/cr"] or 0) <= 1 and found["steps"] == 4
-        assert json.loads((folder / "cell.json").read_text())["measured"] == ["probing"]
+        assert json.loads((folder / "cell.json").read_text())["measured"] == measures
+        assert finished_figures(folder, {"probing": {"tasks": [rows], "draws": 3}}) is None
     finally:
         (folder / "cell.json").write_text(before)

@@ -162,7 +162,7 @@ def _train(cell: Cell, study: str, measures: Mapping[str, Any], cpus: int) -> tu
 
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     shared = (Path(study) / STUDY).is_file()
-    home = Path(study) if shared else Path(tempfile.gettempdir()) / f"stackelberg-{Path(study).name}"
+    home = Path(study) if shared else Path(tempfile.gettempdir()) / f"stackelberg-{os.getuid()}-{Path(study).name}"
     folder = home / "runs" / cell.id
     try:
         train(cell, folder, measures, cpus)
@@ -191,3 +191,5 @@ def unpack(sent: bytes, folder: Path) -> None:
     """What `packed` made, as a folder that is whole or not there."""
     with whole_folder(folder) as unfinished, zipfile.ZipFile(io.BytesIO(sent)) as file:
         file.extractall(unfinished)  # which lets no name leave the folder
+        if folder.is_dir():
+            shutil.rmtree(folder)  # the same run, begun on this machine before and not finished

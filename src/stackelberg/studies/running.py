@@ -57,9 +57,8 @@ def run(study: Study, store: Store, crew: Crew, report: Callable[[Told], None] =
         foreman.settle(crew.stop())
         raise
     finally:
-        left = list(crew.at_work)
         crew.close()
-        store.release(left)
+        store.release_all()
 
 
 class _Foreman:
@@ -68,7 +67,7 @@ class _Foreman:
         self._crashes: Counter[str] = Counter()
         self._beaten = monotonic()
         self._waited_for = ""
-        self._alike: list[str] = []  # sentences of failures, as long as nothing else has happened
+        self._alike: list[str] | None = []  # sentences of the first failures, until a run is finished
 
     def work(self) -> None:
         """Until all are finished or failed, by whomever."""
@@ -96,12 +95,15 @@ class _Foreman:
             if how == "failed":
                 self.store.fail(each.cell.id, error)
             elif how != "done":
-                self.store.release([each.cell.id])
-            self._alike = [*self._alike, error] if how == "failed" else []
+                self.store.release(each.cell.id)
+            if how == "done":
+                self._alike = None
+            elif how == "failed" and self._alike is not None:
+                self._alike.append(error)
             if how != "stopped":
                 self._tell("finished" if how == "done" else how, each.cell, error)
 
-        if len(self._alike) >= ALIKE and len(set(self._alike)) == 1:
+        if self._alike is not None and len(self._alike) >= ALIKE and len(set(self._alike)) == 1:
             raise StudyError(
                 f"{len(self._alike)} runs failed alike: {self._alike[0].removesuffix('.')}; mend that, and give the "
                 "same command with --again"

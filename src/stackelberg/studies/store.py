@@ -42,7 +42,7 @@ TABLE = """
 CREATE TABLE IF NOT EXISTS runs (
     id TEXT PRIMARY KEY, kind TEXT, method TEXT, task TEXT, setting TEXT, seed INTEGER,
     state TEXT DEFAULT 'waiting', who TEXT, heartbeat REAL, attempts INTEGER DEFAULT 0, error TEXT,
-    started REAL, finished REAL, figures TEXT, place INTEGER, UNIQUE (method, task, setting, seed)
+    started REAL, finished REAL, figures TEXT, place INTEGER
 )
 """
 
@@ -100,6 +100,7 @@ class Store:
         if not (self.folder / STUDY).is_file():
             raise StudyError(f"{self.folder} is no study's folder: it has no {STUDY}; {listing(self.folder)}")
         self.who = f"{socket.gethostname()}:{os.getpid()}:{TOKEN}"
+        self._measures: Mapping[str, Any] = self.study.measures
         self._database = self._opened()
         self._believe_folders()
 
@@ -126,6 +127,8 @@ class Store:
         store = cls(home)
         store._enter(cells)
         write_whole(home / STUDY, study.to_yaml())
+        store._measures = study.measures
+        store._believe_folders()  # what is measured from now on may not have been measured of finished runs
         return store
 
     @property
@@ -168,11 +171,11 @@ class Store:
         """Say that this process is still at these runs."""
         with self._alone():
             for id_ in ids:
-                self._set(id_, heartbeat=time())
+                self._set(id_, mine=True, heartbeat=time())
 
     def finish(self, id_: str) -> bool:
         """Note what a run's folder says; whether it is finished."""
-        figures = finished_figures(self.run_folder(id_))
+        figures = finished_figures(self.run_folder(id_), self._measures)
         if figures is None:
             return False
         with self._alone():
@@ -180,15 +183,21 @@ class Store:
         return True
 
     def fail(self, id_: str, error: str) -> None:
-        """Give a run up."""
+        """Give a run up, unless another process has taken it over in the meantime."""
         with self._alone():
-            self._set(id_, state="failed", who=None, error=error, finished=time())
+            self._set(id_, mine=True, state="failed", who=None, error=error, finished=time())
 
-    def release(self, ids: Iterable[str]) -> None:
-        """Let go of runs that are not finished."""
+    def release(self, id_: str) -> None:
+        """Let go of a run that is not finished."""
         with self._alone():
-            for id_ in ids:
-                self._set(id_, state="waiting", who=None)
+            self._set(id_, mine=True, state="waiting", who=None)
+
+    def release_all(self) -> None:
+        """Let go of every run that this process has."""
+        with self._alone():
+            self._database.execute(
+                "UPDATE runs SET state = 'waiting', who = NULL WHERE state = 'running' AND who = ?", (self.who,)
+            )
 
     def forgive(self) -> None:
         """Failed runs may be tried again."""
@@ -224,18 +233,18 @@ class Store:
 
     def _enter(self, cells: Sequence[Cell]) -> None:
         """Rows of a study's runs, in its order; those that it no longer asks for go if nothing has come of them."""
-        wanted = {cell.id for cell in cells}
+        wanted = {cell.id: (cell.method, cell.task, cell.setting, cell.seed) for cell in cells}
         with self._alone():
             rows = self._database.execute("SELECT id, method, task, setting, seed, state, who, heartbeat FROM runs")
             there: dict[tuple[Any, ...], tuple[str, bool]] = {}
-            for id_, *named, state, who, heartbeat in rows.fetchall():
+            for id_, *its, state, who, heartbeat in rows.fetchall():
                 busy = state == "running" and not self._is_gone(who, heartbeat)
-                there[tuple(named)] = id_, state == "finished" or busy
-            for id_, counts in there.values():
-                if id_ not in wanted and not counts:
+                there[tuple(its)] = id_, state == "finished" or busy
+            for named, (id_, counts) in there.items():
+                if wanted.get(id_) != named and not counts:
                     self._database.execute("DELETE FROM runs WHERE id = ?", (id_,))
             for place, cell in enumerate(cells):
-                other, counts = there.get((cell.method, cell.task, cell.setting, cell.seed), (cell.id, False))
+                other, counts = there.get(wanted[cell.id], (cell.id, False))
                 if other != cell.id and counts:
                     raise StudyError(
                         f"{self.folder} has {cell.name} with another recipe ({self._difference(cell, other)}); "
@@ -246,13 +255,16 @@ class Store:
     def _insert(self, cell: Cell, place: int) -> None:
         self._database.execute(
             "INSERT INTO runs (id, kind, method, task, setting, seed, place) VALUES (?, ?, ?, ?, ?, ?, ?) "
-            "ON CONFLICT (id) DO UPDATE SET place = excluded.place",
+            "ON CONFLICT (id) DO UPDATE SET method = excluded.method, task = excluded.task, "
+            "setting = excluded.setting, place = excluded.place",
             (cell.id, cell.kind, cell.method, cell.task, cell.setting, cell.seed, place),
         )
 
-    def _set(self, id_: str, *more: str, **values: Any) -> None:
+    def _set(self, id_: str, *more: str, mine: bool = False, **values: Any) -> None:
+        """Of a run; with `mine` only if this process has it."""
         said = ", ".join([*more, *(f"{name} = ?" for name in values)])
-        self._database.execute(f"UPDATE runs SET {said} WHERE id = ?", (*values.values(), id_))
+        where, given = ("id = ? AND who = ?", (id_, self.who)) if mine else ("id = ?", (id_,))
+        self._database.execute(f"UPDATE runs SET {said} WHERE {where}", (*values.values(), *given))
 
     def _believe_folders(self) -> None:
         """Rows say what run folders say: finished ones are, others are not; and a lost row is made again."""
@@ -260,7 +272,7 @@ class Store:
         states = dict(rows)
         with self._alone():
             for path in sorted(self.folder.glob(f"runs/*/{CELL}")):
-                id_, figures = path.parent.name, finished_figures(path.parent)
+                id_, figures = path.parent.name, finished_figures(path.parent, self._measures)
                 if figures is None or states.get(id_) == "finished":
                     continue
                 its = json.loads(path.read_text(encoding="utf-8"))
@@ -272,7 +284,7 @@ class Store:
                 self._set(id_, state="finished", who=None, error=None, finished=path.stat().st_mtime,
                           figures=_json(figures))  # fmt: skip
             for id_, state in rows:
-                if state == "finished" and finished_figures(self.run_folder(id_)) is None:
+                if state == "finished" and finished_figures(self.run_folder(id_), self._measures) is None:
                     self._set(id_, state="waiting", figures=None)
 
     def _is_gone(self, who: str | None, heartbeat: float | None) -> bool:
@@ -302,14 +314,15 @@ class Store:
         return Result(**row, figures=figures, folder=self.run_folder(row["id"]))
 
 
-def finished_figures(folder: Path) -> dict[str, float | None] | None:
-    """The figures of a run that is finished and measured; None of any other."""
+def finished_figures(folder: Path, measures: Mapping[str, Any]) -> dict[str, float | None] | None:
+    """The figures of a run that is finished, and measured as is wanted; None of any other."""
     try:
         result = json.loads((folder / RESULT).read_text(encoding="utf-8"))
-        measured = json.loads((folder / CELL).read_text(encoding="utf-8"))["figures"]
+        said = json.loads((folder / CELL).read_text(encoding="utf-8"))
+        lacking = any(said["measured"].get(name) != options for name, options in measures.items())
+        return None if lacking else {**result, **said["figures"]}
     except (OSError, ValueError, KeyError):
         return None
-    return {**result, **measured}
 
 
 def _json(figures: Mapping[str, float | None]) -> str:

@@ -37,11 +37,12 @@ def train(cell: Cell, folder: Path, measures: Mapping[str, Any], cpus: int) -> N
         kind: Any = TranslationRun if cell.kind == "nmt" else Run
         run = kind.train(cell.recipe, folder, tensorboard=False)
         path = folder / CELL
-        said = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"measured": [], "figures": {}}
+        said = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"measured": {}, "figures": {}}
         for name, options in measures.items():
-            if name not in said["measured"]:
-                said["figures"] |= finite(measure(run, name, options))
-                said["measured"].append(name)
+            if said["measured"].get(name) != options:
+                kept = {each: value for each, value in said["figures"].items() if not each.startswith(f"{name}/")}
+                said["figures"] = kept | finite(measure(run, name, options))
+                said["measured"][name] = options
         its = {name: getattr(cell, name) for name in ("kind", "method", "task", "setting", "seed")}
         write_whole(path, json.dumps({**its, **said}, indent=2) + "\n")
 
