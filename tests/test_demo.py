@@ -121,7 +121,7 @@ def test_nothing_of_anybody_elses_is_touched(home: Path, tmp_path: Path) -> None
     with pytest.raises(RunError, match="holds no demo; give another --out"):
         folder.begin(theirs)
     assert [path.name for path in theirs.iterdir()] == ["thesis.tex"]
-    with pytest.raises(RunError, match="is a file where the demo's folder is needed"):
+    with pytest.raises(RunError, match="is a file where a folder is needed"):
         folder.begin(theirs / "thesis.tex")
     with (home / folder.TRAIN).open("a") as file:
         file.write("my own letter\trooms\n")
@@ -229,7 +229,7 @@ def test_it_can_be_stopped(command: Command, small: None, tmp_path: Path, monkey
         (("--seeds", "0"), "--seeds 0 should be from 1 to 1,000"),
         (("--jobs", "0"), "--jobs 0 should be 1 or more"),
         (("--model", "nothing/here"), "--model 'nothing/here' is no folder"),
-        (("--out", "a-file"), "a-file is a file where the demo's folder is needed"),
+        (("--out", "a-file"), "a-file is a file where a folder is needed"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(

@@ -26,9 +26,10 @@ from stackelberg.studies.errors import StudyError
 from stackelberg.studies.figures import titles
 from stackelberg.studies.local import LocalCrew
 from stackelberg.studies.looking import Watcher
+from stackelberg.studies.result import finished_figures
 from stackelberg.studies.running import CRASHES, Told, run
 from stackelberg.studies.smoke import tiny_file
-from stackelberg.studies.store import STALE, Store, finished_figures
+from stackelberg.studies.store import STALE, Store
 from stackelberg.studies.study import Study
 from stackelberg.studies.study_file import shipped
 from stackelberg.studies.summary import as_data, summarize
@@ -363,7 +364,7 @@ def test_another_study_or_other_recipes_are_refused(finished: tuple[Study, Store
     (tmp_path / "file.txt").write_text("mine")
     with pytest.raises(StudyError, match="is not empty and holds no study; give another --out"):
         Store.begin(its, tmp_path)
-    with pytest.raises(StudyError, match="is a file where a study's folder is needed"):
+    with pytest.raises(StudyError, match="is a file where a folder is needed"):
         Store.begin(its, tmp_path / "file.txt")
     with pytest.raises(StudyError, match=r"is no study's folder: it has no study\.yaml"):
         Store(tmp_path)
@@ -426,6 +427,25 @@ def test_ctrl_c_lets_go_of_the_runs(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(its, store, Pressed(store))
     assert [(each.state, each.who) for each in store.results()] == [("waiting", None)]
+
+
+def test_a_script_without_a_guard_is_told_at_once(tmp_path: Path) -> None:
+    path = written(tmp_path, methods=["plain"], tasks=["sst-2"], seeds=2)
+    script = tmp_path / "mine.py"
+    script.write_text(
+        "from stackelberg.studies.local import LocalCrew\n"
+        "from stackelberg.studies.running import run\n"
+        "from stackelberg.studies.store import Store\n"
+        "from stackelberg.studies.study import Study\n"
+        f"study = Study.load({str(path)!r}, smoke=__import__('pathlib').Path({str(tmp_path / 'smoke')!r}))\n"
+        f"store = Store.begin(study, {str(tmp_path / 'out')!r})\n"
+        "run(study, store, LocalCrew(store, jobs=1, cpus=1, measures={}))\n"
+    )
+    told = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    assert told.returncode == 1, told.stderr
+    assert "mine.py runs a study at its top level" in told.stderr.splitlines()[-1]
+    assert "put the call below if __name__ == '__main__':" in told.stderr.splitlines()[-1]
+    assert {each.state for each in Store(tmp_path / "out").results()} == {"waiting"}
 
 
 def killed_study(home: Path, kills: int, draw: random.Random) -> int:

@@ -14,8 +14,9 @@ from stackelberg.cli import app
 from stackelberg.studies.cluster import RayCrew, packed, unpack
 from stackelberg.studies.errors import StudyError
 from stackelberg.studies.local import LocalCrew
+from stackelberg.studies.result import Result
 from stackelberg.studies.running import Told, run
-from stackelberg.studies.store import Result, Store
+from stackelberg.studies.store import Store
 from tiny_study import SMALL, figures, study, written
 
 pytestmark = pytest.mark.soak

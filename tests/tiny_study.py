@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from stackelberg.studies.store import Result
+from stackelberg.studies.result import Result
 from stackelberg.studies.study import Study
 
 SMALL = {"max_steps": 4, "batch_size": 4, "max_length": 24, "evaluate_every": 4, "learning_rate": 5e-3}

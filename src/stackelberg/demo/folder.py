@@ -7,7 +7,6 @@ model/                        the encoder       report.html    what came of them
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from stackelberg.decoding import listing
 from stackelberg.demo.encoder import write_encoder
 from stackelberg.demo.letters import Letter, judged, learnt
 from stackelberg.errors import RunError
-from stackelberg.storage import UNFINISHED, sweep_unfinished, write_whole
+from stackelberg.storage import UNFINISHED, sweep_unfinished, unwritable, write_whole
 
 TRAIN, DEV = Path("letters", "train.tsv"), Path("letters", "dev.tsv")
 MODEL, STUDY = Path("model"), Path("study")
@@ -34,25 +33,18 @@ def begin(home: Path, seed: int = SEED) -> None:
     rows = {TRAIN: learnt(ROWS[TRAIN], seed), DEV: judged(ROWS[DEV], seed)}
     files = {home / name: _tsv(letters) for name, letters in rows.items()}
     _refuse_others(home, files)
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-        for place in (home, home / TRAIN.parent):
-            sweep_unfinished(place)
-        for path, text in files.items():
-            if not path.is_file():
-                write_whole(path, text)
-        if not (home / MODEL).is_dir():
-            write_encoder(home / MODEL, [letter.text for letter in rows[TRAIN]])
-    except OSError as error:
-        raise RunError(f"{home} cannot be written to ({error.strerror}); give another --out") from error
+    for place in (home, home / TRAIN.parent):
+        sweep_unfinished(place)
+    for path, text in files.items():
+        if not path.is_file():
+            write_whole(path, text)
+    if not (home / MODEL).is_dir():
+        write_encoder(home / MODEL, [letter.text for letter in rows[TRAIN]])
 
 
 def _refuse_others(home: Path, files: dict[Path, str]) -> None:
-    there = next(path for path in (home.absolute(), *home.absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise RunError(f"{there} is a file where the demo's folder is needed; give another --out")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise RunError(f"{there} cannot be written to; give another --out")
+    if (wrong := unwritable(home)) is not None:
+        raise RunError(f"{wrong}; give another --out")
     if home.is_dir() and any(not path.name.startswith(UNFINISHED) for path in home.iterdir()):
         if not (home / TRAIN.parent).is_dir():
             raise RunError(f"{home} is not empty and holds no demo; give another --out ({listing(home)})")

@@ -17,8 +17,10 @@ from stackelberg.nmt.recipe import TranslationRecipe
 from stackelberg.reports.errors import ReportError
 from stackelberg.runs.folder import RECIPE, RESULT
 from stackelberg.studies.arms import AnyRun, opened
-from stackelberg.studies.store import Result, Store
-from stackelberg.studies.study import Show, Study
+from stackelberg.studies.result import Result
+from stackelberg.studies.shows import Show
+from stackelberg.studies.store import Store
+from stackelberg.studies.study import Study
 
 AnyRecipe = Recipe | TranslationRecipe
 

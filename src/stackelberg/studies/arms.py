@@ -12,7 +12,7 @@ from stackelberg.nlu.catalogue import find_task
 from stackelberg.nlu.recipe import Recipe
 from stackelberg.nlu.run import Run
 from stackelberg.nmt.run import MAIN, TranslationRun
-from stackelberg.studies.store import Result
+from stackelberg.studies.result import Result
 
 AnyRun = Run | TranslationRun
 

@@ -18,6 +18,7 @@ from typing import Any
 from stackelberg.errors import StackelbergError
 from stackelberg.studies.cell import Cell
 from stackelberg.studies.crew import Ended
+from stackelberg.studies.errors import StudyError
 from stackelberg.studies.store import Store
 
 PRELOADED = [  # what runs import, once for all of them; what is not installed is passed over
@@ -30,6 +31,7 @@ PRELOADED = [  # what runs import, once for all of them; what is not installed i
     "scipy.stats",
     "sklearn.metrics",
 ]
+UNGUARDED = 78  # exit code of a process that would begin the study anew, of which it is a run
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -56,6 +58,8 @@ class LocalCrew:
         self, store: Store, *, jobs: int, cpus: int, gpus: tuple[str, ...] = (), measures: Mapping[str, Any]
     ) -> None:
         """Nothing runs yet."""
+        if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself asks
+            os._exit(UNGUARDED)
         self.store, self.jobs, self.cpus, self.gpus, self.measures = store, jobs, cpus, gpus, measures
         self._workers: dict[str, _Worker] = {}
         # A server that has imported everything forks a process a run, unless CUDA may be in the way of a fork.
@@ -127,6 +131,11 @@ class LocalCrew:
         worker.link.close()
         how, error = said
         code = worker.process.exitcode
+        if code == UNGUARDED:
+            raise StudyError(
+                f"{sys.argv[0]} runs a study at its top level, and each run's process imports it anew; put the call "
+                "below if __name__ == '__main__':"
+            )
         if how == "crashed":
             if code == -signal.SIGTERM:
                 return Ended(worker.cell, "stopped")

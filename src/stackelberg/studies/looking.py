@@ -12,7 +12,8 @@ from stackelberg.analysis.statistics import Spread, spread
 from stackelberg.runs.records import read_records
 from stackelberg.studies.cell import Cell
 from stackelberg.studies.figures import LOWER_IS_BETTER, metrics_of, titles
-from stackelberg.studies.store import STALE, Result, Store
+from stackelberg.studies.result import Result
+from stackelberg.studies.store import STALE, Store
 
 if TYPE_CHECKING:
     from stackelberg.studies.study import Study

@@ -8,18 +8,17 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stackelberg.errors import needs
 from stackelberg.nlu.catalogue import ANLI_ROUNDS, find_task
 from stackelberg.nlu.submission import FILES
 from stackelberg.nlu.task import NluTask
 from stackelberg.nmt.recipe_file import is_translation
-from stackelberg.storage import whole_folder, write_whole
+from stackelberg.storage import write_whole
 from stackelberg.studies.measures import check_options
+from stackelberg.studies.small_bert import write_small_bert
 
 ROWS = {"train": 96, "dev": 48}
 POSITIONS = 256
 WIDTH = 32
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 MOODS = (("dull", "poor", "awful", "grey"), ("fine", "good", "lovely", "bright"), ("odd", "long", "plain", "short"))
 FILLERS = ("a", "film", "the", "plot", "was", "and", "very", "not", "it", "of")
 SAID = "A tiny model on made-up rows: this shows that everything runs, and its figures mean nothing."
@@ -72,44 +71,9 @@ def tiny_model(folder: Path) -> Path:
     """BERT with one narrow layer and random weights, and a tokenizer of the words that the rows are made of."""
     if folder.is_dir():
         return folder
-    with needs("transformers", extra="nlu"):
-        import torch
-        from tokenizers import Tokenizer
-        from tokenizers.models import WordLevel
-        from tokenizers.pre_tokenizers import Whitespace
-        from tokenizers.processors import TemplateProcessing
-        from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
-
-    from stackelberg.nmt.hush import hushed
-
-    words = [*SPECIAL, *FILLERS, *(word for mood in MOODS for word in mood)]
-    rule = Tokenizer(WordLevel({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
-    rule.pre_tokenizer = Whitespace()
-    rule.post_processor = TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call, unused-ignore]
-        tokenizer_object=rule,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
-        model_max_length=POSITIONS,
-    )
-    config = BertConfig(
-        vocab_size=len(words),
-        hidden_size=WIDTH,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=WIDTH,
-        max_position_embeddings=POSITIONS,
-    )
+    words = [*FILLERS, *(word for mood in MOODS for word in mood)]
     try:
-        with whole_folder(folder) as unfinished, torch.random.fork_rng(devices=[]), hushed():
-            torch.manual_seed(0)
-            BertModel(config).save_pretrained(unfinished)
-            tokenizer.save_pretrained(unfinished)
+        write_small_bert(folder, words, layers=1, width=WIDTH, heads=2, inner=WIDTH, positions=POSITIONS)
     except OSError:
         if not folder.is_dir():  # it is, where another process has made the same in the meantime
             raise

@@ -17,22 +17,20 @@ import socket
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from stackelberg.decoding import listing
-from stackelberg.storage import write_whole
+from stackelberg.storage import UNFINISHED, unwritable, write_whole
 from stackelberg.studies.cell import Cell
 from stackelberg.studies.errors import StudyError
+from stackelberg.studies.result import CELL, Result, finished_figures
 
 if TYPE_CHECKING:
     from stackelberg.studies.study import Study
 
-State = Literal["waiting", "running", "finished", "failed"]
-
-STUDY, DATABASE, CELL, RESULT = "study.yaml", "study.sqlite", "cell.json", "result.json"
+STUDY, DATABASE = "study.yaml", "study.sqlite"
 PATIENCE = 60.0  # seconds that a process waits for another one's writing
 TOKEN = os.urandom(2).hex()  # tells processes of one number apart: the first of a container, and of the next one
 STALE = 60.0  # seconds without a sign of life after which a claim is anybody's
@@ -45,46 +43,6 @@ CREATE TABLE IF NOT EXISTS runs (
     started REAL, finished REAL, figures TEXT, place INTEGER
 )
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What is known of a run.
-
-    Args:
-        id: of its cell; the other names of a cell follow.
-        kind: `nlu` or `nmt`.
-        method: its name.
-        task: its name in the study.
-        setting: likewise.
-        seed: the recipe's.
-        state: `failed` where it cannot be trained, or was given up.
-        folder: the run's, there or not.
-        figures: of a finished run as `Run.figures` has them (`score`, `ece`, `seconds_per_step`; of translation
-            `test/sacrebleu`, times 100 already), and what was measured: `probing/cr`, `robustness/dev/anli-r1`.
-        error: a sentence, of one that failed.
-        who: the process that has it, of one that is running.
-        heartbeat: when that process was last heard of, in seconds since 1970.
-        attempts: how often it was begun.
-        started: when, for the last time.
-        finished: when.
-    """
-
-    id: str
-    kind: str
-    method: str
-    task: str
-    setting: str
-    seed: int
-    state: State
-    folder: Path
-    figures: Mapping[str, float] = field(default_factory=dict)
-    error: str | None = None
-    who: str | None = None
-    heartbeat: float | None = None
-    attempts: int = 0
-    started: float | None = None
-    finished: float | None = None
 
 
 class Store:
@@ -113,17 +71,13 @@ class Store:
         if (home / STUDY).is_file():
             if (there := Studied.load(home / STUDY).name) != study.name:
                 raise StudyError(f"{home} holds the study {there}, and this is {study.name}; give another --out")
-        elif home.is_file():
-            raise StudyError(f"{home} is a file where a study's folder is needed; give another --out")
-        elif home.is_dir() and any(path.name != "smoke" for path in home.iterdir()):
+        elif (wrong := unwritable(home)) is not None:
+            raise StudyError(f"{wrong}; a study's folder is needed there, so give another --out")
+        elif home.is_dir() and any(not path.name.startswith(("smoke", UNFINISHED)) for path in home.iterdir()):
             raise StudyError(f"{home} is not empty and holds no study; give another --out ({listing(home)})")
         cells = study.cells()
-        try:
-            home.mkdir(parents=True, exist_ok=True)
-            if not (home / STUDY).is_file():
-                write_whole(home / STUDY, study.to_yaml())
-        except OSError as error:
-            raise StudyError(f"{home} cannot be written to ({error.strerror}); give another --out") from error
+        if not (home / STUDY).is_file():
+            write_whole(home / STUDY, study.to_yaml())
         store = cls(home)
         store._enter(cells)
         write_whole(home / STUDY, study.to_yaml())
@@ -223,7 +177,10 @@ class Store:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """While no other process writes."""
-        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            self._database.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            raise StudyError(f"{self.folder / DATABASE} cannot be written ({error})") from error
         try:
             yield
         except BaseException:
@@ -268,24 +225,25 @@ class Store:
 
     def _believe_folders(self) -> None:
         """Rows say what run folders say: finished ones are, others are not; and a lost row is made again."""
-        rows = self._database.execute("SELECT id, state FROM runs").fetchall()
-        states = dict(rows)
+        states = dict(self._database.execute("SELECT id, state FROM runs").fetchall())
+        there = {path.parent.name: path for path in sorted(self.folder.glob(f"runs/*/{CELL}"))}
+        found = {id_: finished_figures(path.parent, self._measures) for id_, path in there.items()}
+        news = {id_: its for id_, its in found.items() if its is not None and states.get(id_) != "finished"}
+        undone = [id_ for id_, state in states.items() if state == "finished" and found.get(id_) is None]
+        if not news and not undone:
+            return  # so that a folder can be looked at that cannot be written to
         with self._alone():
-            for path in sorted(self.folder.glob(f"runs/*/{CELL}")):
-                id_, figures = path.parent.name, finished_figures(path.parent, self._measures)
-                if figures is None or states.get(id_) == "finished":
-                    continue
-                its = json.loads(path.read_text(encoding="utf-8"))
+            for id_, figures in news.items():
+                its = json.loads(there[id_].read_text(encoding="utf-8"))
                 self._database.execute(
                     "INSERT OR IGNORE INTO runs (id, kind, method, task, setting, seed, place) "
                     "VALUES (?, ?, ?, ?, ?, ?, ?)",
                     (id_, *(its[name] for name in ("kind", "method", "task", "setting", "seed")), len(states)),
                 )
-                self._set(id_, state="finished", who=None, error=None, finished=path.stat().st_mtime,
+                self._set(id_, state="finished", who=None, error=None, finished=there[id_].stat().st_mtime,
                           figures=_json(figures))  # fmt: skip
-            for id_, state in rows:
-                if state == "finished" and finished_figures(self.run_folder(id_), self._measures) is None:
-                    self._set(id_, state="waiting", figures=None)
+            for id_ in undone:
+                self._set(id_, state="waiting", figures=None)
 
     def _is_gone(self, who: str | None, heartbeat: float | None) -> bool:
         """Whether the process that claimed a run is there no longer."""
@@ -312,17 +270,6 @@ class Store:
         said = json.loads(row.pop("figures") or "{}")
         figures = {name: math.nan if value is None else value for name, value in said.items()}
         return Result(**row, figures=figures, folder=self.run_folder(row["id"]))
-
-
-def finished_figures(folder: Path, measures: Mapping[str, Any]) -> dict[str, float | None] | None:
-    """The figures of a run that is finished, and measured as is wanted; None of any other."""
-    try:
-        result = json.loads((folder / RESULT).read_text(encoding="utf-8"))
-        said = json.loads((folder / CELL).read_text(encoding="utf-8"))
-        lacking = any(said["measured"].get(name) != options for name, options in measures.items())
-        return None if lacking else {**result, **said["figures"]}
-    except (OSError, ValueError, KeyError):
-        return None
 
 
 def _json(figures: Mapping[str, float | None]) -> str:

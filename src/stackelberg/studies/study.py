@@ -28,56 +28,22 @@ which another one of the study has is played without it, and once for settings t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 from stackelberg.errors import one_of
 from stackelberg.game.settings.checks import flag, number, whole
 from stackelberg.studies.errors import StudyError
-
-if TYPE_CHECKING:
-    from stackelberg.studies.cell import Cell
-
-What = Literal["table", "sweep", "loss", "reliability", "violins", "grid", "cost", "submission"]
-SHOWN: tuple[What, ...] = ("table", "sweep", "loss", "reliability", "violins", "grid", "cost", "submission")
-OWN_GRID = "recipe"  # the word for the grid that the tasks' recipes have
-
-
-@dataclass(frozen=True, slots=True)
-class Show:
-    """A table or figure that a study is made for.
-
-    Args:
-        what: `table`: methods × tasks; `sweep`: a metric along the settings, a line a method; `loss`: training and
-            validation loss by step; `reliability`: confidence against accuracy, a panel a method; `violins`: of the
-            probing accuracies; `grid`: every setting, the best first; `cost`: seconds and memory of a step;
-            `submission`: files for the GLUE server.
-        metric: a name among a run's figures; the study's first when None.
-        mirrors: the label of the paper's table or figure in its source, such as `tb:anli` or `fig:steps`.
-        along: what the settings vary, as an axis has it.
-        title: above it.
-    """
-
-    what: What
-    metric: str | None = None
-    mirrors: str | None = None
-    along: str | None = None
-    title: str | None = None
+from stackelberg.studies.plan import Plan
+from stackelberg.studies.shows import Show
 
 
 @dataclass(frozen=True, kw_only=True)
-class Study:
+class Study(Plan):
     """What is run and what it shows; the module says what each name means."""
 
-    name: str
     title: str
-    methods: Mapping[str, Mapping[str, Any]]
-    tasks: Mapping[str, Mapping[str, Any]]
-    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"": {}})
-    grid: Mapping[str, Sequence[Any]] | str | None = None
-    seeds: tuple[int, ...] = (0, 1, 2)
-    recipe: Mapping[str, Any] = field(default_factory=dict)
     baseline: str | None = None
     metrics: tuple[str, ...] = ()
     measures: Mapping[str, Any] = field(default_factory=dict)
@@ -89,18 +55,9 @@ class Study:
 
     def __post_init__(self) -> None:
         """Check what can be checked without a recipe."""
-        from stackelberg.methods import METHODS
         from stackelberg.studies.measures import check_options
 
-        for name, kind in (("methods", "method"), ("tasks", "task"), ("settings", "setting"), ("seeds", "seed")):
-            if not getattr(self, name):
-                raise StudyError(f"{self.name} has no {name}; give at least one {kind}")
-        for method in self.methods:
-            one_of("method", method, METHODS)
-        for seed in self.seeds:
-            whole("seeds", seed, 0)
-        if len(set(self.seeds)) < len(self.seeds):
-            raise StudyError(f"seeds={list(self.seeds)} must name each once")
+        self.check()
         if self.baseline is not None:
             one_of("baseline", self.baseline, self.methods)
         for name in ("name", "title"):
@@ -108,22 +65,10 @@ class Study:
                 raise StudyError(f"{name}={getattr(self, name)!r} should be a text")
         for measure, options in self.measures.items():
             check_options(measure, options)
-        if self.grid not in (None, OWN_GRID):
-            self._check_grid()
         whole("cpus", self.cpus, 1)
         flag("alone", self.alone)
         if self.gpus is not None:
             number("gpus", self.gpus, least=0)
-        if self.grid is not None and self.settings != {"": {}}:
-            raise StudyError(f"{self.name} has both settings and a grid; give one of them")
-
-    def _check_grid(self) -> None:
-        whole = isinstance(self.grid, Mapping) and self.grid
-        if not whole or not all(isinstance(values, list) and values for values in self.grid.values()):  # type: ignore[union-attr]
-            raise StudyError(
-                f"{self.name}: grid={self.grid!r} should be fields, each with a list of values to try, such as "
-                "{learning_rate: [1.0e-5, 1.0e-4]}"
-            )
 
     @classmethod
     def load(cls, source: str | Path, overrides: Sequence[str] = (), *, smoke: Path | None = None) -> Study:
@@ -138,21 +83,10 @@ class Study:
         """
         from stackelberg.studies.study_file import read
 
-        return cls(**read(source, overrides, smoke))
+        return cls(**read(source, overrides, smoke, [each.name for each in fields(cls)]))
 
     def to_yaml(self) -> str:
         """As a file that `load` reads, and which means the same wherever it is read from."""
         from stackelberg.studies.study_file import written
 
         return written(self)
-
-    def has(self, method: str, task: str, setting: str, seed: int) -> bool:
-        """Whether it asks for such a run; its settings are looked at where they have names of their own."""
-        named = self.grid is not None or setting in ("", *self.settings)
-        return named and method in self.methods and task in self.tasks and seed in self.seeds
-
-    def cells(self) -> list[Cell]:
-        """Every run, seed by seed, so that a table can be had early and a slow hour is shared by all methods."""
-        from stackelberg.studies.cell import cells_of
-
-        return cells_of(self)

@@ -7,16 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stackelberg.decoding import listing
 from stackelberg.errors import nearest, one_of
 from stackelberg.extras import need
 from stackelberg.runs.recipe_file import is_file, override, parsed
 from stackelberg.studies.errors import StudyError
-
-if TYPE_CHECKING:
-    from stackelberg.studies.study import Study
+from stackelberg.studies.shows import SHOWN, Show
 
 PATHS = ("data", "model", "train", "dev", "test", "cache")  # fields of a recipe that may be places on this machine
 SEVERAL = ("methods", "tasks", "settings")  # names with fields of recipes each
@@ -30,12 +28,19 @@ def shipped() -> dict[str, Path]:
     return {path.stem: path for path in sorted(home.glob("*.yaml"))}
 
 
-def read(source: str | Path, overrides: Sequence[str], smoke: Path | None) -> Values:
-    """A study's fields; see `Study.load`."""
+def read(source: str | Path, overrides: Sequence[str], smoke: Path | None, names: Sequence[str]) -> Values:
+    """A study's fields.
+
+    Args:
+        source: as `Study.load` has it; so are the next two.
+        overrides: changes.
+        smoke: the folder of the smallest size.
+        names: that a study has.
+    """
     name, values = _source(source)
     smallest = _mapping(values.pop("smoke", None) or {}, f"{name}: smoke")
     for each, where in ((values, name), (smallest, f"{name}, smoke")):
-        _refuse_unknown(each, where)
+        _refuse_unknown(each, where, names)
     values = _spelled({"name": Path(name).stem, **values}, name)
     changes = [override(said) for said in overrides]
     if smoke is not None:
@@ -45,13 +50,13 @@ def read(source: str | Path, overrides: Sequence[str], smoke: Path | None) -> Va
             _change_study(values, place, value)
         shrink(values, smoke, [place for place, _ in changes], _named(smallest.get("tasks") or {}, name))
     for place, value in changes:
-        _change(values, place, value)
+        _change(values, place, value, names)
     for its in (values["recipe"], *(each for several in SEVERAL for each in values[several].values())):
         _locate(its)
     return values
 
 
-def written(study: Study) -> str:
+def written(study: Any) -> str:
     """A study as YAML, everything said."""
     values = {f.name: getattr(study, f.name) for f in fields(study)}
     values["seeds"] = list(study.seeds)
@@ -92,10 +97,10 @@ def _spelled(values: Values, where: str) -> Values:
     return values
 
 
-def _change(values: Values, name: str, value: Any) -> None:
+def _change(values: Values, name: str, value: Any, names: Sequence[str]) -> None:
     """One `key=value` of the command line."""
     place, dot, rest = name.partition(".")
-    if not dot and place in _names():
+    if not dot and place in names:
         _change_study(values, place, value)
         return
     task = next((its for its in values["tasks"] if place in (its, its.rpartition("/")[2])), None)
@@ -104,7 +109,7 @@ def _change(values: Values, name: str, value: Any) -> None:
     elif dot and place in values["methods"]:
         values["methods"][place][rest if rest.startswith("settings.") else f"settings.{rest}"] = value
     else:
-        _refuse_unknown_field(name, values)
+        _refuse_unknown_field(name, values, names)
         values["recipe"][name] = value
         for its in (*values["tasks"].values(), *values["methods"].values()):
             its.pop(name, None)  # the command line is stronger than the file
@@ -132,7 +137,7 @@ def _change_study(values: Values, name: str, value: Any) -> None:
         values[name] = value
 
 
-def _refuse_unknown_field(name: str, values: Values) -> None:
+def _refuse_unknown_field(name: str, values: Values, names: Sequence[str]) -> None:
     from stackelberg.nlu.recipe import Recipe
     from stackelberg.nmt.recipe import TranslationRecipe
 
@@ -147,22 +152,16 @@ def _refuse_unknown_field(name: str, values: Values) -> None:
             f"{name}: {place!r} is no task and no method of this study; "
             f"it has {', '.join((*values['tasks'], *values['methods']))}"
         )
-    raise StudyError(f"{name!r} is no name of a study and no field of a recipe{nearest(name, [*_names(), *known])}")
+    raise StudyError(f"{name!r} is no name of a study and no field of a recipe{nearest(name, [*names, *known])}")
 
 
-def _refuse_unknown(values: Values, where: str) -> None:
+def _refuse_unknown(values: Values, where: str, names: Sequence[str]) -> None:
     for name in values:
-        if name not in _names():
+        if name not in names:
             raise StudyError(
-                f"{where} has a name that studies do not have, {name!r}; they have {', '.join(_names())}"
-                f"{nearest(name, _names())}"
+                f"{where} has a name that studies do not have, {name!r}; they have {', '.join(names)}"
+                f"{nearest(name, names)}"
             )
-
-
-def _names() -> list[str]:
-    from stackelberg.studies.study import Study
-
-    return [f.name for f in fields(Study)]
 
 
 def _named(value: Any, where: str) -> dict[str, Values]:
@@ -195,8 +194,6 @@ def _texts(value: Any, where: str) -> tuple[str, ...]:
 
 
 def _shows(value: Any, where: str) -> tuple[Any, ...]:
-    from stackelberg.studies.study import SHOWN, Show
-
     known = [f.name for f in dataclasses.fields(Show)]
     found = []
     if not isinstance(value, list):

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from stackelberg.nlu.run import Run
 from stackelberg.nlu.submission import write_submission
 from stackelberg.nlu.submitting import server_files
-from stackelberg.studies.store import Result, Store
+from stackelberg.studies.result import Result
+from stackelberg.studies.store import Store
 
 if TYPE_CHECKING:
     from stackelberg.studies.study import Study

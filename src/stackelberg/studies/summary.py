@@ -13,7 +13,8 @@ from stackelberg.runs.records import finite
 from stackelberg.studies.arms import Arm, arms_of, opened
 from stackelberg.studies.comparing import Group, Measured, compared
 from stackelberg.studies.figures import metrics_of
-from stackelberg.studies.store import Result, Store
+from stackelberg.studies.result import Result
+from stackelberg.studies.store import Store
 
 if TYPE_CHECKING:
     from stackelberg.studies.study import Study

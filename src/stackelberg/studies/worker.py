@@ -13,7 +13,7 @@ from stackelberg.runs.records import finite
 from stackelberg.storage import sweep_unfinished, write_whole
 from stackelberg.studies.cell import Cell
 from stackelberg.studies.measures import measure
-from stackelberg.studies.store import CELL
+from stackelberg.studies.result import CELL
 
 
 def train(cell: Cell, folder: Path, measures: Mapping[str, Any], cpus: int) -> None:
