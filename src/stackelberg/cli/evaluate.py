@@ -85,9 +85,10 @@ def _translations(
     run: Path, split: list[str] | None, source: Path | None, reference: Path | None, against: list[Path], as_json: bool
 ) -> None:
     from ..nmt.corpus import TextFiles
-    from ..nmt.written import Written
+    from ..nmt.written import Written, check_comparable
 
     trained, others = _opened(run), [_opened(other) for other in against]
+    check_comparable([trained, *others])
     found: dict[str, Any] = {}
     if source is not None and reference is not None:
         if split:

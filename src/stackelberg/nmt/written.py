@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stackelberg.errors import DataError
@@ -46,7 +45,7 @@ class Written:
     @classmethod
     def of_corpus(cls, run: TranslationRun, corpus: Corpus, name: str) -> Written:
         """Of any sentences, translated now with the search of the run's recipe."""
-        these = Sentences.of(corpus, run.translator.codec)
+        these = Sentences.of(corpus, Codec.load(run.model_folder))
         if not len(these):
             raise DataError(f"{corpus.name}: there is no sentence to score")
         found = run.translator.best(these.sources, run.search, prepared=True)
@@ -57,30 +56,37 @@ class Written:
         return figures(self.tokenized, self.sentences.references, self.text, self.sentences.running)
 
 
-def pairs(written: Sequence[Written]) -> tuple[dict[str, list[str]], list[str], bool]:
-    """Translations of the same sentences by their runs' folders, the references, and whether all are tokenised."""
-    if not written:
+def check_comparable(runs: Sequence[TranslationRun]) -> None:
+    """Refuse runs whose translations are not of the same kind, before anything is translated."""
+    if not runs:
         raise DataError("no runs were given")
-    first = written[0]
-    tokenized = first.run.recipe.score == "tokenized"
-    systems: dict[str, list[str]] = {}
-    references = _references(first, tokenized)
-    for each in written:
-        run, its, ours = each.run, each.run.recipe, first.run.recipe
-        if run.folder.resolve() in {Path(name).resolve() for name in systems}:
+    first, seen = runs[0], set()
+    for run in runs:
+        its, ours = run.recipe, first.recipe
+        if run.folder.resolve() in seen:
             raise DataError(f"{run.folder} is given twice; a run is compared with another one")
+        seen.add(run.folder.resolve())
         if (its.source, its.target) != (ours.source, ours.target):
             raise DataError(
-                f"{run.folder} translates from {its.source} to {its.target} and {first.run.folder} from {ours.source} "
-                f"to {ours.target}: no pairs to compare"
+                f"{run.folder} translates from {its.source} to {its.target} and {first.folder} from {ours.source} to "
+                f"{ours.target}: no pairs to compare"
             )
         if its.score != ours.score:
-            raise DataError(f"{run.folder} is scored by {its.score}, {first.run.folder} by {ours.score}")
+            raise DataError(f"{run.folder} is scored by {its.score}, {first.folder} by {ours.score}")
+
+
+def pairs(written: Sequence[Written]) -> tuple[dict[str, list[str]], list[str], bool]:
+    """Translations of the same sentences by their runs' folders, the references, and whether all are tokenised."""
+    check_comparable([each.run for each in written])
+    first = written[0]
+    tokenized = first.run.recipe.score == "tokenized"
+    references = _references(first, tokenized)
+    for each in written:
         if _references(each, tokenized) != references:
             raise DataError(
-                f"{run.folder} and {first.run.folder} have other references of {each.of}: no pairs to compare"
+                f"{each.run.folder} and {first.run.folder} have other references of {each.of}: no pairs to compare"
             )
-        systems[str(run.folder)] = list(each.tokenized if tokenized else each.text)
+    systems = {str(each.run.folder): list(each.tokenized if tokenized else each.text) for each in written}
     return systems, references, tokenized
 
 
