@@ -3,6 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO := $(VENV)/.installed-demo
+SOAK := $(VENV)/.installed-soak
 PYTHON ?= $(shell python3.11 -c 'import sys; print(sys.executable)' 2>/dev/null || echo python3)
 WORKERS ?= 2
 # More arguments, for pytest or the demo: make test ARGS="-k salt", make demo ARGS="--seeds 5"
@@ -38,13 +39,17 @@ $(DEMO): pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) '.[demo]'
 	@touch $@
 
+$(SOAK): $(STAMP)
+	$(INSTALL) . --group soak
+	@touch $@
+
 demo: $(DEMO)  ## compare five methods on a small made-up task: about two minutes, no network, no GPU
 	$(BIN)/stackelberg demo $(ARGS)
 
 test: setup  ## run the tests
 	$(PYTEST) $(ARGS)
 
-soak: setup  ## run the tests that are too long for `make test`
+soak: $(SOAK)  ## run the tests that are too long for `make test`
 	$(PYTEST) -m soak $(ARGS)
 
 lint: setup  ## ruff (rules and format) and mypy

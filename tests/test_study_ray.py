@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ import pytest
 from typer.testing import CliRunner
 
 from stackelberg.cli import app
+from stackelberg.runs.records import read_records
+from stackelberg.studies.cell import Cell
 from stackelberg.studies.cluster import RayCrew, packed, unpack
 from stackelberg.studies.errors import StudyError
 from stackelberg.studies.local import LocalCrew
 from stackelberg.studies.result import Result
-from stackelberg.studies.running import Told, run
+from stackelberg.studies.running import run
 from stackelberg.studies.store import Store
 from tiny_study import SMALL, figures, study, written
 
@@ -52,23 +55,67 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
     return store.results()
 
 
+def on_node(node: Any, cells: Sequence[Cell]) -> Cell | None:
+    """The run that a node is at: Ray calls a process that a node has started by the name of its task."""
+    raylet = node.all_processes["raylet"][0].process.pid
+    titles = {_title(process) for process in Path("/proc").glob("[0-9]*") if _parent(process) == raylet}
+    return next((cell for cell in cells if f"ray::{cell.name}" in titles), None)
+
+
+def _parent(process: Path) -> int:
+    try:
+        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:  # it is over
+        return -1
+
+
+def _title(process: Path) -> str:
+    try:
+        return (process / "cmdline").read_bytes().rstrip(b"\0").decode()
+    except OSError:
+        return ""
+
+
+class Killer(threading.Thread):
+    """Removes a node in the middle of a run that the node is at."""
+
+    def __init__(self, cluster: Any, store: Store, cells: Sequence[Cell]) -> None:
+        super().__init__(daemon=True)
+        self.cluster, self.store, self.cells = cluster, store, cells
+        self.lost: Cell | None = None
+        self.finished_by_then: set[str] = set()
+
+    def run(self) -> None:
+        while self.lost is None:
+            time.sleep(0.05)
+            for node in self.cluster.nodes:
+                cell = on_node(node, self.cells)
+                if cell is None or not read_records(self.store.run_folder(cell.id)):
+                    continue
+                self.cluster.nodes.remove(node)
+                self.cluster.remove_node(node, allow_graceful=False)
+                self.finished_by_then = {path.parent.name for path in self.store.folder.glob("runs/*/result.json")}
+                self.lost = cell
+                break
+
+
 @pytest.mark.filterwarnings("ignore")
-def test_a_node_is_lost_and_the_numbers_are_those_of_one_machine(
-    cluster: Any, local: list[Result], tmp_path: Path
+def test_a_node_is_lost_in_the_middle_of_a_run_and_the_numbers_are_those_of_one_machine(
+    cluster: Any, tmp_path: Path
 ) -> None:
-    its = study(tmp_path)
+    long = {"tasks": {"sst-2": {**SMALL, "max_steps": 400, "evaluate_every": 50}}}
+    its = study(tmp_path, methods=["plain", "vat"], tasks=["sst-2"], seeds=2, smoke=long)
+    alone = Store.begin(its, tmp_path / "alone")
+    run(its, alone, LocalCrew(alone, jobs=2, cpus=1, measures={}))
     store = Store.begin(its, tmp_path / "out")
-    done = threading.Event()
-
-    def told(news: Told) -> None:
-        if news.what == "finished" and news.done == 3 and not done.is_set():
-            done.set()
-            cluster.remove_node(cluster.nodes.pop(), allow_graceful=False)
-
-    run(its, store, crew(store, cluster), told)
-    assert done.is_set() and {each.state for each in store.results()} == {"finished"}
-    assert figures(store.results()) == figures(local)
-    assert len(store.results()) == 12
+    killer = Killer(cluster, store, its.cells())
+    killer.start()
+    run(its, store, crew(store, cluster))
+    assert killer.lost is not None, "no node was seen at a run"
+    assert killer.lost.id not in killer.finished_by_then, "its run was over when the node was removed"
+    assert len(killer.finished_by_then) < 4
+    assert [each.state for each in store.results()] == ["finished"] * 4
+    assert figures(store.results()) == figures(alone.results())
     cluster.nodes.append(cluster.add_node(num_cpus=1))
     cluster.wait_for_nodes()
 
