@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 import shutil
 import sys
@@ -247,3 +248,21 @@ def test_a_missing_package_is_named_with_the_demos_extra(command: Command, monke
     monkeypatch.setitem(sys.modules, "jinja2", None)
     code, _, told = command()
     assert code == 2 and "needs jinja2, which is not installed: pip install 'stackelberg[demo]'" in told
+
+
+def test_the_time_left_is_counted_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from stackelberg.cli import demo as command
+
+    monkeypatch.setattr(command, "monotonic", lambda: 1000.0)
+    column = command.time_left()
+    with Progress(column, console=Console(file=io.StringIO())) as bar:
+        task = bar.add_task("", total=15)
+        said = [str(column(bar.tasks[0]))]
+        bar.update(task, until=1090.0)
+        for now in (1000.0, 1030.0, 1100.0):
+            monkeypatch.setattr(command, "monotonic", lambda now=now: now)
+            said.append(str(column(bar.tasks[0])))
+    assert said == ["", "about 1:30 left", "about 1:00 left", "about 0:00 left"]

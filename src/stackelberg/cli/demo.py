@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +15,8 @@ from .app import app
 from .compare import INTERRUPTED
 
 if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
+
     from ..studies.running import Told
     from ..studies.store import Store
 
@@ -84,6 +87,21 @@ def _check(jobs: int | None) -> None:
             __import__(package)
 
 
+def time_left() -> ProgressColumn:
+    """The time until a task is over, as it was reckoned when a run began last, counted down."""
+    from rich.progress import ProgressColumn, Task
+    from rich.text import Text
+
+    from ..runs.progress import clock
+
+    class TimeLeft(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            until = task.fields.get("until")
+            return Text("" if until is None else f"about {clock(max(until - monotonic(), 0.0))} left")
+
+    return TimeLeft()
+
+
 @contextmanager
 def _progress(store: Store, quiet: bool) -> Iterator[Callable[[Told], None]]:
     """A bar on standard error, with the time left; lines where it is no terminal."""
@@ -99,7 +117,7 @@ def _progress(store: Store, quiet: bool) -> Iterator[Callable[[Told], None]]:
         MofNCompleteColumn(),
         TextColumn("runs"),
         TimeElapsedColumn(),
-        TextColumn("{task.description}"),
+        time_left(),
     )
     with Progress(*columns, console=to, disable=quiet or not to.is_terminal) as bar:
         task = bar.add_task("", total=None)
@@ -108,8 +126,8 @@ def _progress(store: Store, quiet: bool) -> Iterator[Callable[[Told], None]]:
             bar.update(task, completed=news.done, total=news.total)
             seconds = seconds_left(store.results()) if news.what == "begun" else None
             about = "" if seconds is None else f"about {clock(seconds)} left"
-            if about:
-                bar.update(task, description=about)
+            if seconds is not None:
+                bar.update(task, until=monotonic() + seconds)
             name = "" if news.cell is None else f"{news.cell.method}, seed {news.cell.seed}, "
             said = f"{name}{news.what}"
             if news.words or not to.is_terminal:
