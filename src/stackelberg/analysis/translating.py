@@ -10,7 +10,7 @@ import numpy as np
 
 from stackelberg.analysis.comparison import Outcome, Scores
 from stackelberg.analysis.resampling import draws
-from stackelberg.analysis.statistics import LEVEL, RESAMPLES, Floats, Interval, holm
+from stackelberg.analysis.statistics import LEVEL, RESAMPLES, Floats, Interval
 from stackelberg.nmt.run import MAIN
 from stackelberg.nmt.scores import SAMPLES, paired_bootstrap, resampled_bleu
 from stackelberg.nmt.written import Written, pairs
@@ -29,8 +29,9 @@ class Against:
         score: of the run, times 100 as all that follow.
         baseline_score: of the other.
         difference: the run's less the other's.
-        interval: of the difference, sentences drawn anew (percentile bootstrap).
-        p: of sacrebleu's paired bootstrap, corrected for how many others there are (Holm).
+        interval: of the difference, sentences drawn anew (percentile bootstrap), its level corrected for how many
+            others there are (Bonferroni).
+        p: of sacrebleu's paired bootstrap, as it is: in effect of one side, and not corrected.
         samples: of sacrebleu's bootstrap.
     """
 
@@ -45,8 +46,8 @@ class Against:
 
     @property
     def shown(self) -> bool:
-        """Whether the difference is more than the luck of the sentences."""
-        return self.p < 1 - self.interval.level
+        """Whether the difference is more than the luck of the sentences: the interval, which has two sides, says so."""
+        return self.interval.low > 0 or self.interval.high < 0
 
 
 def against(written: Written, others: Sequence[Written], *, samples: int = SAMPLES) -> list[Against]:
@@ -54,27 +55,17 @@ def against(written: Written, others: Sequence[Written], *, samples: int = SAMPL
     systems, references, tokenized = pairs([written, *others])
     drawn = _drawn(list(systems.values()), references, tokenized, RESAMPLES)
     ours, *names = systems
-    raw = []
+    tail = (1 - LEVEL) / len(names) / 2
+    made = []
     for place, name in enumerate(names, 1):
         both = {name: systems[name], ours: systems[ours]}
         found = paired_bootstrap(both, references, tokenized=tokenized, samples=samples)
-        low, high = np.quantile(drawn[1:, 0] - drawn[1:, place], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-        interval = Interval(float(low), float(high), LEVEL, "percentile")
-        raw.append((name, found[ours], found[name], interval))
-    corrected = holm([1.0 if score.p is None else score.p for _, score, _, _ in raw])
-    return [
-        Against(
-            name,
-            MAIN[written.run.recipe.score],
-            score.score,
-            base.score,
-            score.score - base.score,
-            interval,
-            p,
-            samples,
-        )
-        for (name, score, base, interval), p in zip(raw, corrected, strict=True)
-    ]
+        low, high = np.quantile(drawn[1:, 0] - drawn[1:, place], [tail, 1 - tail])
+        score, base, p = found[ours].score, found[name].score, found[ours].p
+        assert p is not None  # which only the baseline lacks
+        interval = Interval(float(low), float(high), 1 - 2 * tail, "percentile")
+        made.append(Against(name, MAIN[written.run.recipe.score], score, base, score - base, interval, p, samples))
+    return made
 
 
 def bleu_scores(

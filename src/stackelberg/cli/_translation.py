@@ -46,8 +46,8 @@ def against_lines(run: Path, found: Iterable[Against], sentences: int) -> list[s
         lines += [
             f"  against {each.baseline}, {NAMES[each.metric]}: {each.score:.2f} − {each.baseline_score:.2f} = "
             f"{signed(each.difference)}",
-            f"    {each.interval.level:.0%} interval {low} to {high}; p = {each.p:.3f} "
-            f"(paired bootstrap, {each.samples:,} samples)",
+            f"    {100 * each.interval.level:.3g}% interval {low} to {high}; p = {each.p:.3f} "
+            f"by sacrebleu's paired bootstrap, {each.samples:,} samples",
             f"    {_meaning(run, each, sentences)}",
         ]
     return lines

@@ -47,8 +47,10 @@ def compare(
 ) -> None:
     """Train each method with each seed, then compare: spread, paired differences with intervals, cost, calibration.
 
-    Of translation, BLEU on the test set is compared. Stopped or killed, the same command goes on where it was; nothing
-    is trained twice. Writes comparison.json and comparison.md into the folder.
+    Translation recipes are compared by BLEU on the test set.
+
+    Stopped or killed, the same command goes on where it was; nothing is trained twice. Writes comparison.json and
+    comparison.md into the folder.
     """
     from ..analysis.comparison_report import as_data, markdown
     from ..analysis.playing import comparison_of, plan, play, seeds_of
