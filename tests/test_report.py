@@ -19,7 +19,8 @@ import pytest
 from typer.testing import CliRunner
 
 from stackelberg.analysis.comparison import Judged, Outcome, compare, together
-from stackelberg.analysis.comparison_report import p_text
+from stackelberg.analysis.comparison_report import between, p_text
+from stackelberg.analysis.comparison_report import sentences as said_of
 from stackelberg.analysis.figure_style import METHODS as LOOKS
 from stackelberg.analysis.figure_style import looks, styled
 from stackelberg.analysis.learning_curves import curves_figure
@@ -576,3 +577,19 @@ def test_bleu_on_resamples_is_sacrebleus_of_the_drawn_sentences() -> None:
         for column, system in enumerate(systems):
             wanted = sacre_bleu([system[n] for n in drawn], [references[n] for n in drawn]).value
             assert found[row, column] == pytest.approx(wanted)
+
+
+def test_a_difference_that_no_accuracies_can_have_is_said_to_be_none() -> None:
+    assert between([0.012, 0.03]) == "1.2 to 3.0 (the pairs differ)" and between([0.02, 0.0201]) == "2.0"
+    assert between([0.5, 15.79]) == "50.0 to over 100 (the pairs differ)"
+    outcomes = [
+        Outcome(method, seed, "k", f"{method}-{seed}", {"dev": np.array(rows)})
+        for method, seed, rows in (
+            ("plain", 0, [0, 0, 0, 0]),
+            ("plain", 1, [1, 1, 1, 1]),
+            ("salt", 0, [1, 1, 1, 1]),
+            ("salt", 1, [0, 0, 0, 1]),
+        )
+    ]
+    found = compare(outcomes, [Judged("dev", np.array([1, 1, 1, 0]))], ["accuracy"], title="t")
+    assert "2 seeds on 4 rows cannot show any difference here, however large." in said_of(found)

@@ -613,6 +613,11 @@ def test_columns_are_named_by_what_they_differ_in() -> None:
     assert list(titles(probing).values()) == ["cr", "dev anli-r1"]
     two = titles([("rte", "seconds_per_step"), ("rte", "peak_gib"), ("nmt/tiny", "peak_gib")])
     assert list(two.values()) == ["rte, s a step", "rte, GiB", "tiny, GiB"]
+    # what is no score is never without its unit
+    assert list(titles([("rte", "seconds_per_step"), ("sst-2", "seconds_per_step")]).values()) == [
+        "rte, s a step",
+        "sst-2, s a step",
+    ]
 
 
 def test_measures_are_added_to_runs_that_are_there(finished: tuple[Study, Store]) -> None:

@@ -11,6 +11,7 @@ from stackelberg.analysis.statistics import Interval
 
 Table = tuple[list[str], list[list[str]]]  # header, rows
 NOTHING = "–"
+ALL = 1.0  # 100 points, as far apart as accuracies can be
 
 
 def score_table(comparison: Comparison) -> Table:
@@ -147,6 +148,8 @@ def _limits(comparison: Comparison) -> list[str]:
         return ["One seed cannot show any difference between methods; play at least three (--seeds 3)."]
     if not least:
         return []
+    if min(least) > ALL:
+        return [f"{seeds} seeds on {rows:,} rows cannot show any difference here, however large."]
     return [
         f"{seeds} seeds on {rows:,} rows cannot show a difference smaller than {between(least)} points here; a true "
         f"difference has to be {between(found)} points to be shown in four cases of five."
@@ -155,7 +158,7 @@ def _limits(comparison: Comparison) -> list[str]:
 
 def between(values: Sequence[float]) -> str:
     """Fractions, as points from the least to the greatest."""
-    low, high = f"{100 * min(values):.1f}", f"{100 * max(values):.1f}"
+    low, high = (f"{100 * value:.1f}" if value <= ALL else "over 100" for value in (min(values), max(values)))
     return low if low == high else f"{low} to {high} (the pairs differ)"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stackelberg.analysis.comparison import Comparison, Pair
-from stackelberg.analysis.comparison_report import between, p_text, range_text
+from stackelberg.analysis.comparison_report import ALL, between, p_text, range_text
 from stackelberg.reports.document import Section, Words
 from stackelberg.reports.evidence import Evidence
 from stackelberg.reports.quoted import QuotedTable, table_of
@@ -89,6 +89,11 @@ def _limits(compared: Sequence[Comparison]) -> list[str]:
     found = [pair.found for each in compared for pair in each.pairs if pair.found is not None]
     if not found:
         return []
+    if min(found) > ALL:
+        return [
+            "What is not shown is not refuted: with so few seeds no difference, however large, would be found here in "
+            "four cases of five."
+        ]
     return [
         f"What is not shown is not refuted: a true difference has to be {between(found)} points to be found here in "
         "four cases of five."

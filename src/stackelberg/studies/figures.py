@@ -69,6 +69,7 @@ def titles(columns: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
     found = {}
     for task, metric in columns:
         name, shown = task.rpartition("/")[2], metric.removeprefix("robustness/").removeprefix("probing/")
-        parts = [name] * (tasks or not several) + [UNITS.get(metric, shown.replace("/", " "))] * several
+        said = several or metric in AS_THEY_ARE
+        parts = [name] * (tasks or not said) + [UNITS.get(metric, shown.replace("/", " "))] * said
         found[task, metric] = ", ".join(parts)
     return found
