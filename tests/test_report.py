@@ -291,6 +291,7 @@ def test_markup_in_names_paths_and_errors_is_text(home: Path, tmp_path: Path) ->
         play(cell.recipe, store.run_folder(cell.id))  # type: ignore[arg-type]
         (store.run_folder(cell.id) / "cell.json").write_text('{"measured": {}, "figures": {}}')
         assert store.finish(cell.id)
+    assert store.claim(cells) == cells[-1]
     store.fail(cells[-1].id, f"line 3 of the data is {TAG!r}, which is no label")
     store.close()
     out = tmp_path / "report.html"

@@ -170,6 +170,9 @@ def test_what_is_packed_is_unpacked(tmp_path: Path) -> None:
     for name in ("result.json", "model/config.json", "model/model.safetensors", "checkpoints/checkpoint-1/x.json"):
         (run_ / name).parent.mkdir(parents=True, exist_ok=True)
         (run_ / name).write_text(name)
+    begun = tmp_path / "back" / "checkpoints" / "checkpoint-1" / "x.json"  # on this machine, and not finished
+    begun.parent.mkdir(parents=True)
+    begun.write_text("half")
     unpack(packed(run_), tmp_path / "back")
     assert sorted(str(path.relative_to(tmp_path / "back")) for path in (tmp_path / "back").rglob("*.*")) == [
         "model/config.json",

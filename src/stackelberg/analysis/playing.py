@@ -145,35 +145,50 @@ def comparison_of(played: Played, folder: Path, baseline: str) -> Comparison:
     if not any(run.recipe.method == baseline for run in played.runs):
         said = " ".join((f"no run of {baseline} is finished, and the others are compared with it.", *played.failed))
         raise AnalysisError(said.removesuffix("."))
-    translations = [run for run in played.runs if isinstance(run, TranslationRun)]
+    first = played.runs[0]
+    if isinstance(first, TranslationRun):
+        what = f"{first.recipe.source}–{first.recipe.target}"
+    else:
+        what = first.task.title
+    title = f"{what} by {Path(first.recipe.model).name}"
+    return compared(played.runs, folder, title=title, baseline=baseline, remarks=[*played.failed, *remarks_of(first)])
+
+
+def compared(
+    runs: Sequence[Run | TranslationRun], folder: Path, *, title: str, baseline: str, remarks: Sequence[str] = ()
+) -> Comparison:
+    """Finished runs of one task: by its score, or by the BLEU of their recipe on the test set, or dev without one.
+
+    Args:
+        runs: of several methods.
+        folder: that theirs are in.
+        title: the comparison's.
+        baseline: the method that differences are taken from.
+        remarks: to hand on.
+    """
+    translations = [run for run in runs if isinstance(run, TranslationRun)]
     if translations:
-        return _of_translations(translations, folder, baseline, played.failed)
-    runs = [run for run in played.runs if not isinstance(run, TranslationRun)]
-    outcomes, judged = outcomes_of(runs, folder)
-    first = runs[0]
-    return compare(
-        outcomes,
-        judged,
-        first.task.metrics,
-        title=f"{first.task.title} by {Path(first.recipe.model).name}",
-        baseline=baseline,
-        remarks=[*played.failed, *subsets(first)],
-    )
+        from stackelberg.analysis.translating import bleu_scores
+
+        scores = bleu_scores(translations, [_outcome(run, folder) for run in runs], split_of(translations[0]))
+        metrics: Sequence[str] = [MAIN[translations[0].recipe.score]]
+        return compare_scores(scores, metrics, title=title, baseline=baseline, remarks=remarks)
+    its = [run for run in runs if not isinstance(run, TranslationRun)]
+    outcomes, judged = outcomes_of(its, folder)
+    return compare(outcomes, judged, its[0].task.metrics, title=title, baseline=baseline, remarks=remarks)
 
 
-def _of_translations(runs: Sequence[TranslationRun], folder: Path, baseline: str, failed: Sequence[str]) -> Comparison:
-    """By the BLEU of their recipe on the test set, or on dev where there is none."""
-    from stackelberg.analysis.translating import bleu_scores
+def remarks_of(run: Run | TranslationRun) -> list[str]:
+    """What must be said beside the figures of runs such as this one."""
+    if not isinstance(run, TranslationRun):
+        return subsets(run)
+    metric = MAIN[run.recipe.score]
+    return [f"{metric} by sacrebleu: {run.scores(split_of(run))[metric].signature}."]
 
-    first = runs[0]
-    split, metric = ("test" if first.recipe.test else "dev"), MAIN[first.recipe.score]
-    return compare_scores(
-        bleu_scores(runs, [_outcome(run, folder) for run in runs], split),
-        [metric],
-        title=f"{first.recipe.source}–{first.recipe.target} by {Path(first.recipe.model).name}",
-        baseline=baseline,
-        remarks=[*failed, f"{metric} by sacrebleu: {first.scores(split)[metric].signature}."],
-    )
+
+def split_of(run: TranslationRun) -> str:
+    """The split that a translation run is compared on."""
+    return "test" if run.recipe.test else "dev"
 
 
 def outcomes_of(runs: Sequence[Run], folder: Path) -> tuple[list[Outcome], list[Judged]]:

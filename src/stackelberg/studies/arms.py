@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from stackelberg.analysis.playing import split_of
 from stackelberg.errors import StackelbergError
 from stackelberg.nlu.catalogue import find_task
 from stackelberg.nlu.recipe import Recipe
@@ -139,11 +140,6 @@ def score_of(run: AnyRun) -> float:
     if isinstance(run, TranslationRun):
         return run.figures.get(main_figure(run), math.nan) / 100
     return run.figures.get("score", math.nan)
-
-
-def split_of(run: TranslationRun) -> str:
-    """The split that a translation run is compared on."""
-    return "test" if any(name.startswith("test/") for name in run.figures) else "dev"
 
 
 def main_figure(run: TranslationRun) -> str:

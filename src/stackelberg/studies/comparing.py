@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from stackelberg.analysis.comparison import Comparison, Outcome, compare_scores, judged_scores, together
-from stackelberg.analysis.playing import machine_of, outcomes_of, subsets
+from stackelberg.analysis.comparison import Comparison, together
+from stackelberg.analysis.playing import compared as compared_runs
+from stackelberg.analysis.playing import remarks_of
 from stackelberg.analysis.statistics import LEVEL, Interval, Spread, mean_interval, spread
 from stackelberg.errors import StackelbergError
 from stackelberg.extras import need
-from stackelberg.nmt.run import MAIN, TranslationRun
-from stackelberg.studies.arms import Arm, split_of
+from stackelberg.studies.arms import Arm
 from stackelberg.studies.figures import UNTESTED
 
 KINDS = ("robustness/", "probing/")
@@ -121,42 +121,14 @@ def _group(arms: list[Arm], of_task: Sequence[Arm], asked: str | None) -> Group:
         arms = [*[arm for arm in of_task if arm.method == baseline and not arm.setting], *arms]
     baseline = _baseline(asked, arms)
     name = f"{title}, {setting}" if setting else title
-    first, remarks, comparison = arms[0].runs[0].run, [], None
+    runs, remarks, comparison = [each.run for arm in arms for each in arm.runs], [], None
     try:
-        if not isinstance(first, TranslationRun):
-            remarks += subsets(first)
+        remarks += remarks_of(runs[0])
         if len(arms) > 1:
-            comparison = _compared(arms, name, baseline)
+            comparison = compared_runs(runs, Path(runs[0].folder.anchor), title=name, baseline=baseline)
     except (StackelbergError, OSError, ValueError, KeyError) as error:  # after days of training this stops no table
         remarks.append(f"There are no differences here: {str(error).removesuffix('.')}.")
     return Group(arms[0].task, name, tuple(arms), comparison, tuple(remarks))
-
-
-def _compared(arms: Sequence[Arm], title: str, baseline: str) -> Comparison:
-    played = [each for arm in arms for each in arm.runs]
-    translations = [each.run for each in played if isinstance(each.run, TranslationRun)]
-    if translations:
-        from stackelberg.analysis.translating import bleu_scores
-
-        outcomes = [
-            Outcome(
-                method=run.recipe.method,
-                seed=run.recipe.seed,
-                key=run.recipe.key(),
-                folder=str(run.folder),
-                predictions={},
-                seconds_per_step=run.figures.get("seconds_per_step"),
-                machine=machine_of(run.folder),
-            )
-            for run in translations
-        ]
-        first = translations[0]
-        scores = bleu_scores(translations, outcomes, split_of(first))
-        return compare_scores(scores, [MAIN[first.recipe.score]], title=title, baseline=baseline)
-    runs = [each.run for each in played if not isinstance(each.run, TranslationRun)]
-    found, judged = outcomes_of(runs, Path(runs[0].folder.anchor))
-    metrics = runs[0].task.metrics
-    return compare_scores(judged_scores(found, judged, metrics), metrics, title=title, baseline=baseline)
 
 
 def _measured_of(arms: Sequence[Arm], baseline: str | None, metrics: Sequence[str]) -> list[Measured]:
