@@ -170,6 +170,16 @@ def test_a_grid_is_every_combination(tmp_path: Path) -> None:
     assert len(Study.load("grid-glue", ["tasks=rte"]).cells()) == 3 * 4 * 2 * 2  # the paper's own
 
 
+def test_a_saved_study_finds_its_recipes_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.yaml").write_text("task: rte\nepochs: 2\n")
+    (tmp_path / "other.yaml").write_text("task: sst-2\nepochs: 2\n")
+    monkeypatch.chdir(tmp_path)
+    its = Study.load(written(tmp_path, tasks={"rte-mine": {"recipe": "mine.yaml"}, "other.yaml": None}))
+    cells, saved = its.cells(), _saved(its, tmp_path)
+    monkeypatch.chdir("/")
+    assert Study.load(saved).cells() == cells and {cell.recipe.epochs for cell in cells} == {2.0}
+
+
 def test_tasks_of_ones_own_and_translation(tmp_path: Path) -> None:
     rows = tmp_path / "mine.tsv"
     rows.write_text("text\tlabel\na film\tyes\nthe plot\tno\n")

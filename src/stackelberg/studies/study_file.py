@@ -53,6 +53,10 @@ def read(source: str | Path, overrides: Sequence[str], smoke: Path | None, names
         _change(values, place, value, names)
     for its in (values["recipe"], *(each for several in SEVERAL for each in values[several].values())):
         _locate(its)
+    for task, its in values["tasks"].items():
+        source = its.get("recipe") or task
+        if isinstance(source, str) and Path(source).is_file():
+            its["recipe"] = str(Path(source).resolve())
     return values
 
 
