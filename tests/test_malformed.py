@@ -46,7 +46,7 @@ def spoilt(tmp_path_factory: pytest.TempPathFactory) -> Spoilt:
 def untrained(folder: Path) -> Path:
     """A run of translation that looks finished: training one takes longer than fifty refusals."""
     codec = tiny_translation.synthetic(folder.parent, pairs=40).codec
-    folder_of.make(folder)
+    folder.mkdir()
     folder_of.begin(folder, tiny_translation.recipe(folder.parent), {})
     load_model("tiny", codec).save_pretrained(folder / "model")
     codec.save(folder / "model")

@@ -28,11 +28,12 @@ LONGEST = 200  # bytes of what is said of its holder
 def held(folder: Path) -> Iterator[None]:
     """Make the folder, keep other processes out of it, and clear it of what a killed one left half-written.
 
-    A folder that is empty at the end was made in vain, and is removed.
+    What was made in vain, and is empty at the end, is removed.
     """
     if fcntl is None or int(os.environ.get("RANK", "0")):
         yield
         return
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     descriptor = _locked(folder)
     try:
         sweep_unfinished(folder)
@@ -40,8 +41,9 @@ def held(folder: Path) -> Iterator[None]:
     finally:
         (folder / LOCK).unlink(missing_ok=True)
         os.close(descriptor)
-        with suppress(OSError):
-            folder.rmdir()
+        with suppress(OSError):  # not empty, as it is after any step
+            for path in made:
+                path.rmdir()
 
 
 def _locked(folder: Path) -> int:
