@@ -14,8 +14,8 @@ from pathlib import Path
 from stackelberg.demo.folder import STUDY, begin
 from stackelberg.demo.plan import study_of
 from stackelberg.studies.local import LocalCrew
-from stackelberg.studies.running import run
 from stackelberg.studies.result import Result
+from stackelberg.studies.running import run
 from stackelberg.studies.store import Store
 
 LETTERS = 1  # the seed of these letters; the demo's is 0

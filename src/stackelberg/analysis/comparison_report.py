@@ -128,11 +128,12 @@ def _about(pair: Pair, level: float) -> str:
             f"{pair.method} scored {_points(its.value)} {pair.baseline} in every seed and on every draw of the rows "
             "alike, so there is no spread to judge the difference by."
         )
-    verdict = (
-        f"which is shown (p {p_text(pair.p) if pair.p < 0.001 else '= ' + p_text(pair.p)} after Holm's correction)"
-        if pair.shown and pair.p is not None
-        else "which is not shown to be more than luck"
-    )
+    corrected = f" (p {'= ' * (pair.p is not None and pair.p >= 0.001)}{p_text(pair.p)} after Holm's correction)"
+    if pair.shown:
+        verdict = f"which is shown{corrected}"
+    else:  # an interval is not corrected, and may leave out 0 where nothing is shown
+        without = its.over_both.low > 0 or its.over_both.high < 0
+        verdict = f"which is not shown to be more than luck{corrected * without}"
     return (
         f"{pair.method} scored {_points(its.value)} {pair.baseline} ({level:.0%} interval over rows and seeds "
         f"{range_text(its.over_both)}), {verdict}."
