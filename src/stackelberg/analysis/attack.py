@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from stackelberg.errors import DataError, needs, one_of
+from stackelberg.errors import DataError, MissingPackageError, one_of
 from stackelberg.nlu.examples import Examples
 from stackelberg.nlu.labels import label_order, named_outputs
 from stackelberg.nlu.task import NluTask
@@ -76,8 +76,15 @@ def attack(
     one_of("attack", name, ATTACKS)
     if examples.targets is None or task.kind != "classes":
         raise DataError(f"{task.title}: an attack needs rows with classes")
-    with needs("textattack", extra="attack"):
+    try:
         import textattack
+    except ModuleNotFoundError as error:
+        if error.name != "textattack":
+            raise
+        raise MissingPackageError(
+            "this needs textattack, which is not installed: pip install textattack; where pip finds no versions that "
+            "go together (its dependency flair asks for transformers below 5), leave --attack out"
+        ) from error
     recipe = getattr(textattack.attack_recipes, ATTACKS[name])
     chosen = _drawn(examples, rows, seed)
     attacker = textattack.Attacker(

@@ -19,7 +19,7 @@ AnyRun = Run | TranslationRun
 
 
 @dataclass(frozen=True)
-class Played:
+class Finished:
     """A finished run, and what it is in its study."""
 
     result: Result
@@ -52,7 +52,7 @@ class Arm:
     title: str
     method: str
     setting: str
-    runs: tuple[Played, ...]
+    runs: tuple[Finished, ...]
 
     @property
     def name(self) -> str:
@@ -109,7 +109,7 @@ def arms_of(results: Sequence[Result], runs: Mapping[str, AnyRun], along: str | 
         runs: those that are finished, by id.
         along: what all settings are values of, to be said with them.
     """
-    found: dict[tuple[str, str, str], list[Played]] = {}
+    found: dict[tuple[str, str, str], list[Finished]] = {}
     titles: dict[str, str] = {}
     for result in results:
         if result.id not in runs:
@@ -117,7 +117,7 @@ def arms_of(results: Sequence[Result], runs: Mapping[str, AnyRun], along: str | 
         task, title = _task_of(result)
         titles[task] = title
         setting = f"{along}={result.setting}" if along and result.setting else result.setting
-        found.setdefault((task, result.method, setting), []).append(Played(result, runs[result.id]))
+        found.setdefault((task, result.method, setting), []).append(Finished(result, runs[result.id]))
     tasks = list(dict.fromkeys(task for task, _, _ in found))
     return [
         Arm(task, titles[task], method, setting, tuple(its))
