@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +133,20 @@ def test_merges_are_as_many_as_asked_for_and_text_comes_back(segmentation: Any, 
     ids = tokenizer(LINES)["input_ids"]
     assert tokenizer.batch_decode(ids, skip_special_tokens=True) == LINES
     assert all(each[-1] == 0 for each in ids)
+
+
+@pytest.mark.parametrize("segmentation", ["text", "words"])
+def test_one_corpus_has_one_vocabulary(segmentation: Any) -> None:
+    """Whatever process learns it: pairs that are as frequent as each other are told apart in one way."""
+    code = (
+        "import random, hashlib; from stackelberg.nmt.subwords import Alphabet, learn; draw = random.Random(0);"
+        "lines = [' '.join(''.join(draw.choices('abcdefgh', k=draw.randint(1, 6))) for _ in range(8)) "
+        "for _ in range(300)]; alphabet = Alphabet(); [alphabet.see(line) for line in lines];"
+        f"found = learn(lines, alphabet, merges=60, segmentation={segmentation!r});"
+        "print(hashlib.sha256(found.to_str().encode()).hexdigest(), len(found.get_vocab()))"
+    )
+    said = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout for _ in range(3)]
+    assert len(set(said)) == 1 and said[0].endswith(f" {2 + 60 + (9 if segmentation == 'text' else 16)}\n"), said
 
 
 def test_sentences_cannot_say_special_tokens(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Ids follow Marian's convention, which CTranslate2 relies on: `</s>` is 0, `<unk>
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,10 +56,10 @@ def learn(lines: Iterable[str], alphabet: Alphabet, *, merges: int, segmentation
             vocab_size=1 << 24, min_frequency=1, show_progress=False, special_tokens=[END, UNKNOWN]
         )
     elif segmentation == "words":
-        found = tokenizers.Tokenizer(models.BPE(unk_token=UNKNOWN, end_of_word_suffix=WORD_END))
+        found = tokenizers.Tokenizer(models.BPE(unk_token=UNKNOWN))
         found.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-        found.decoder = decoders.BPEDecoder(suffix=WORD_END)
-        trainer = _bpe_trainer(trainers, merges + alphabet.size(segmentation), end_of_word_suffix=WORD_END)
+        size, inside = merges + alphabet.size(segmentation), sorted(alphabet.inside - {" "})
+        trainer = _bpe_trainer(trainers, size, initial_alphabet=inside)
     else:
         found = tokenizers.Tokenizer(models.BPE(unk_token=UNKNOWN))
         found.pre_tokenizer = pre_tokenizers.Sequence(
@@ -66,10 +67,44 @@ def learn(lines: Iterable[str], alphabet: Alphabet, *, merges: int, segmentation
         )
         found.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
         trainer = _bpe_trainer(trainers, merges + alphabet.size(segmentation))
-    found.train_from_iterator(lines, trainer)
+    ends = _Ends()
+    found.train_from_iterator(map(ends.marked, lines) if segmentation == "words" else lines, trainer)
+    if segmentation == "words":
+        vocabulary, pairs = ends.unmarked(json.loads(found.to_str())["model"])
+        found.model = models.BPE(vocabulary, pairs, unk_token=UNKNOWN, end_of_word_suffix=WORD_END)
+        found.decoder = decoders.BPEDecoder(suffix=WORD_END)
     if found.get_vocab_size() <= 2:
         raise DataError("no pair of the training corpus is left to learn a vocabulary from; see what was left out")
     return found
+
+
+class _Ends:
+    """A word's last character is a piece of its own: while merges are learned, a character of private use.
+
+    The trainer knows ends of words too, but then numbers pieces in an order that changes from process to process, and
+    so breaks ties between pairs in another way each time.
+    """
+
+    FIRST = 0xF0000
+
+    def __init__(self) -> None:
+        self.marks: dict[str, str] = {}  # c → what stands for c at a word's end
+
+    def marked(self, line: str) -> str:
+        """With every word's last character marked."""
+        return " ".join(
+            word[:-1] + self.marks.setdefault(word[-1], chr(self.FIRST + len(self.marks))) for word in line.split()
+        )
+
+    def unmarked(self, model: dict[str, Any]) -> tuple[dict[str, int], list[tuple[str, str]]]:
+        """Vocabulary and merges, as a model has them that knows ends of words."""
+        meant = {mark: c for c, mark in self.marks.items()}
+
+        def of(piece: str) -> str:
+            return piece[:-1] + meant[piece[-1]] + WORD_END if piece[-1] in meant else piece
+
+        vocabulary = {of(piece): number for piece, number in model["vocab"].items()}
+        return vocabulary, [(of(left), of(right)) for left, right in model["merges"]]
 
 
 def finished(tokenizer: Any, size: int = 0) -> Any:
