@@ -163,7 +163,7 @@ def speed_of(recipe: Any, prepared: Any, warm_up: float, seconds: float) -> dict
                 wait()
         wait()
         took = time.perf_counter() - begun
-        steps.close()  # type: ignore[attr-defined]
+        steps.close()
         captured = [len(kept.recordings) for kept in game.speed._models.values()]
         return {
             "tokens_per_second": real / took,
@@ -301,7 +301,7 @@ def first_steps(place: Path, steps: int = 30) -> None:
             stepping(batches, [], sum(map(plan.target_tokens, micro)), 1)
             if not number:
                 first = time.perf_counter() - begun
-        making.close()  # type: ignore[attr-defined]
+        making.close()
     over.set()
     watch.join()
     gib = {"imports": before, "corpus_and_plan": after - before, "peak": peak[0]}

@@ -18,9 +18,10 @@ import pytest
 from typer.testing import CliRunner
 
 from stackelberg.analysis import AnalysisError
-from stackelberg.analysis.comparison import Comparison, Judged, Outcome, compare
+from stackelberg.analysis.comparison import Comparison, compare
 from stackelberg.analysis.comparison_report import as_data, difference_table, markdown, score_table, sentences
 from stackelberg.analysis.playing import Played, comparison_of, plan, play, run_folder, seeds_of
+from stackelberg.analysis.scores import Judged, Outcome
 from stackelberg.cli import app
 from stackelberg.errors import NonFiniteLossError, SettingError
 from stackelberg.nlu import find_task

@@ -18,12 +18,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from stackelberg.analysis.comparison import Judged, Outcome, compare, together
+from stackelberg.analysis.comparison import compare, together
 from stackelberg.analysis.comparison_report import between, p_text
 from stackelberg.analysis.comparison_report import sentences as said_of
 from stackelberg.analysis.figure_style import METHODS as LOOKS
 from stackelberg.analysis.figure_style import looks, styled
 from stackelberg.analysis.learning_curves import curves_figure
+from stackelberg.analysis.scores import Judged, Outcome
 from stackelberg.analysis.statistics import holm
 from stackelberg.analysis.sweeps import sweep_figure
 from stackelberg.analysis.violins import violin_figure

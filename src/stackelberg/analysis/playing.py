@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stackelberg.analysis.comparison import Comparison, Judged, Outcome, compare, compare_scores
+from stackelberg.analysis.comparison import Comparison, compare, compare_scores
 from stackelberg.analysis.errors import AnalysisError
+from stackelberg.analysis.scores import Judged, Outcome
 from stackelberg.errors import NonFiniteLossError, SettingError, StackelbergError, one_of
 from stackelberg.nlu.metrics import predicted
 from stackelberg.nmt.recipe_file import is_translation

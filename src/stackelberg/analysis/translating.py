@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stackelberg.analysis.comparison import Outcome, Scores
 from stackelberg.analysis.resampling import draws
+from stackelberg.analysis.scores import Outcome, Scores
 from stackelberg.analysis.statistics import LEVEL, RESAMPLES, Floats, Interval
 from stackelberg.nmt.run import MAIN
 from stackelberg.nmt.scores import SAMPLES, paired_bootstrap, resampled_bleu

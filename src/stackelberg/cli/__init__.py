@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import sys
 
 from ..errors import StackelbergError, needs
@@ -9,46 +11,14 @@ from ..errors import StackelbergError, needs
 with needs("typer", extra="cli"):
     from typer.exceptions import TyperException
 
-    from . import (
-        calibrate,
-        compare,
-        demo,
-        doctor,
-        evaluate,
-        export,
-        predict,
-        probe,
-        report,
-        robustness,
-        study,
-        submit,
-        train,
-        translate,
-        watch,
-    )
+    for _file in pkgutil.iter_modules(__path__):
+        if not _file.name.startswith("_"):
+            importlib.import_module(f"{__name__}.{_file.name}")  # each puts its command into the app
     from .app import app
-
-COMMANDS = (
-    calibrate,
-    compare,
-    demo,
-    doctor,
-    evaluate,
-    export,
-    predict,
-    probe,
-    report,
-    robustness,
-    study,
-    submit,
-    train,
-    translate,
-    watch,
-)
 
 LONGEST = 1000  # letters of an error's sentence
 
-__all__ = ["COMMANDS", "app", "main"]
+__all__ = ["app", "main"]
 
 
 def main() -> None:

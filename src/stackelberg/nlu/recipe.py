@@ -12,7 +12,7 @@ from stackelberg.game.settings.checks import number, whole
 from stackelberg.nlu.catalogue import find_task
 from stackelberg.nlu.recipe_file import find
 from stackelberg.nlu.task import Kind
-from stackelberg.runs.recipe import AnyRecipe
+from stackelberg.runs.recipe import BaseRecipe
 
 BERT = "google-bert/bert-base-uncased"  # the paper's
 KINDS = ("classes", "score")
@@ -27,7 +27,7 @@ NAMES = ("labels", "metrics", "gaps")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe(AnyRecipe):
+class Recipe(BaseRecipe):
     """What is trained, on what, how.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
@@ -62,7 +62,7 @@ def on(device: torch.device, batch: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: x.pin_memory().to(device, non_blocking=True) for name, x in batch.items()}
 
 
-def ahead(items: Iterator[T], make: Callable[[T], R]) -> Iterator[R]:
+def ahead(items: Iterator[T], make: Callable[[T], R]) -> Generator[R]:
     """`make` of each item, in order, by a thread that is a little ahead."""
     with ThreadPoolExecutor(1) as thread:
         coming = [thread.submit(make, item) for item in islice(items, AHEAD)]

@@ -88,9 +88,9 @@ class CacheWriter:
 
     def add(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> None:
         """Pairs of sentences."""
-        for side, sentences in (("source", sources), ("target", targets)):
+        for side, sentences in zip(SIDES, (sources, targets), strict=True):
             self.add_flat(
-                side,  # type: ignore[arg-type]
+                side,
                 np.fromiter((i for each in sentences for i in each), self.kind),
                 np.fromiter(map(len, sentences), np.int64, len(sentences)),
             )

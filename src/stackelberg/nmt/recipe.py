@@ -11,7 +11,7 @@ from stackelberg.errors import SettingError, one_of
 from stackelberg.game.settings.checks import flag, number, whole
 from stackelberg.nmt.recipe_file import find
 from stackelberg.nmt.text import SEGMENTATIONS, Segmentation
-from stackelberg.runs.recipe import AnyRecipe
+from stackelberg.runs.recipe import BaseRecipe
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 SPACES = ("lookup", "input")
@@ -27,7 +27,7 @@ FLAGS = ("moses", "lowercase", "joint")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationRecipe(AnyRecipe):
+class TranslationRecipe(BaseRecipe):
     """What is translated, with what model, trained how.
 
     Args:

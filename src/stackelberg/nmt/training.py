@@ -186,7 +186,7 @@ class Training:
                 saved = monotonic()
                 if self.interruption.requested:
                     raise Interrupted
-        steps.close()  # type: ignore[attr-defined]
+        steps.close()
         return self._choose()
 
     def close(self) -> None:

@@ -17,12 +17,11 @@ from stackelberg.nmt.recipe import TranslationRecipe
 from stackelberg.reports.errors import ReportError
 from stackelberg.runs.folder import RECIPE, RESULT
 from stackelberg.studies.arms import AnyRun, opened
+from stackelberg.studies.cell import AnyRecipe
 from stackelberg.studies.result import Result
 from stackelberg.studies.shows import Show
 from stackelberg.studies.store import Store
 from stackelberg.studies.study import Study
-
-AnyRecipe = Recipe | TranslationRecipe
 
 STUDY = "study.yaml"
 DEEP = 5  # folders below the one that is given

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from stackelberg.decoding import decode, listing
 from stackelberg.errors import RunError, StackelbergError
 from stackelberg.runs.lock import LOCK
-from stackelberg.runs.recipe import AnyRecipe
+from stackelberg.runs.recipe import BaseRecipe
 from stackelberg.runs.records import finite, read_records
 from stackelberg.storage import UNFINISHED, unwritable, write_whole
 
@@ -24,7 +24,7 @@ Read = TypeVar("Read", dict[str, Any], list[Any])
 RECIPE, RESULT, VERSIONS = "recipe.yaml", "result.json", "versions.json"
 
 
-def is_finished(folder: Path, recipe: AnyRecipe, *, before: Collection[str] = ()) -> bool:
+def is_finished(folder: Path, recipe: BaseRecipe, *, before: Collection[str] = ()) -> bool:
     """Whether there is nothing left to do; refuses a folder that is not this run's.
 
     Args:
@@ -54,7 +54,7 @@ def _is_nothing(name: str, before: Collection[str]) -> bool:
     return name in before or name == LOCK or name.startswith(UNFINISHED)
 
 
-def begin(folder: Path, recipe: AnyRecipe, versions: Mapping[str, Any]) -> None:
+def begin(folder: Path, recipe: BaseRecipe, versions: Mapping[str, Any]) -> None:
     """Write what was asked for and what it is made with."""
     write_whole(folder / RECIPE, recipe.to_yaml())
     write_whole(folder / VERSIONS, json.dumps(versions, indent=2) + "\n")

@@ -21,7 +21,7 @@ ALWAYS = ("method", "model", "seed")  # written even where they are what they wo
 NEVER = ("grid", "gaps", "methods", "settings")  # the last in its own way
 
 
-class AnyRecipe:
+class BaseRecipe:
     """The base of both, which are frozen dataclasses with fields of their own beside those named here."""
 
     NOUN: ClassVar[str]

@@ -18,7 +18,6 @@ class Cell:
 
     Args:
         id: the key of its recipe, which its folder is named by: equal recipes are one run.
-        kind: `nlu`, a `Run`, or `nmt`, a `TranslationRun`.
         method: its name.
         task: its name in the study.
         setting: its name in the study; empty where there is one only, or where settings make no difference to the
@@ -28,12 +27,16 @@ class Cell:
     """
 
     id: str
-    kind: Kind
     method: str
     task: str
     setting: str
     seed: int
     recipe: AnyRecipe
+
+    @property
+    def kind(self) -> Kind:
+        """`nlu`, a `Run`, or `nmt`, a `TranslationRun`."""
+        return "nmt" if isinstance(self.recipe, TranslationRecipe) else "nlu"
 
     @property
     def name(self) -> str:

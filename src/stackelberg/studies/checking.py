@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stackelberg.errors import DataError
+from stackelberg.nmt.recipe import TranslationRecipe
 from stackelberg.studies.cell import Cell
 from stackelberg.studies.errors import StudyError
 
@@ -39,12 +40,11 @@ def check(study: Study, cells: Sequence[Cell]) -> None:
 
 
 def _look(cell: Cell) -> None:
-    if cell.kind == "nlu":
+    if not isinstance(cell.recipe, TranslationRecipe):
         from stackelberg.nlu.recipe_data import read_data
 
-        read_data(cell.recipe)  # type: ignore[arg-type]
-        return
-    from stackelberg.nmt.recipe_data import corpora
+        read_data(cell.recipe)
+    elif cell.recipe.synthetic is None:
+        from stackelberg.nmt.recipe_data import corpora
 
-    if cell.recipe.synthetic is None:  # type: ignore[union-attr]
-        corpora(cell.recipe, Path())  # type: ignore[arg-type]
+        corpora(cell.recipe, Path())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from stackelberg.nmt.recipe import TranslationRecipe
 from stackelberg.nmt.run import MAIN
 
 if TYPE_CHECKING:
@@ -25,10 +26,10 @@ def metrics_of(study: Study, cell: Cell) -> tuple[str, ...]:
     """The figures that a study's table has of a run's task: its score, or BLEU on its test set."""
     if study.metrics:
         return study.metrics
-    if cell.kind == "nlu":
+    if not isinstance(cell.recipe, TranslationRecipe):
         return ("score",)
     split = "test" if cell.recipe.test else "dev"
-    return (f"{split}/{MAIN[cell.recipe.score]}",)  # type: ignore[union-attr]
+    return (f"{split}/{MAIN[cell.recipe.score]}",)
 
 
 def scale(kind: str, metric: str) -> float:

@@ -17,7 +17,7 @@ from typing import Any
 
 from stackelberg.errors import StackelbergError
 from stackelberg.studies.cell import Cell
-from stackelberg.studies.crew import Ended
+from stackelberg.studies.crew import Ended, Ending
 from stackelberg.studies.errors import StudyError
 from stackelberg.studies.store import Store
 
@@ -124,7 +124,7 @@ class LocalCrew:
     def _settled(self, worker: _Worker) -> Ended:
         del self._workers[worker.cell.id]
         worker.process.join()
-        said = ("crashed", "")
+        said: tuple[Ending, str] = ("crashed", "")
         with contextlib.suppress(EOFError, OSError):
             if worker.link.poll():
                 said = worker.link.recv()
@@ -141,7 +141,7 @@ class LocalCrew:
                 return Ended(worker.cell, "stopped")
             ended_by = f"by signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"with code {code}"
             error = f"its process was ended {ended_by}; see {self.store.log(worker.cell.id)}"
-        return Ended(worker.cell, how, error)  # type: ignore[arg-type]
+        return Ended(worker.cell, how, error)
 
 
 def _work(
@@ -164,7 +164,7 @@ def _work(
             link.send(("failed", str(error)))
         except KeyboardInterrupt:
             link.send(("stopped", ""))
-        except Exception as error:
+        except Exception as error:  # of any kind: the others go on, and its traceback is in the log
             traceback.print_exc()
             link.send(("failed", f"{type(error).__name__}: {str(error).partition(chr(10))[0]}; see {log}"))
         else:

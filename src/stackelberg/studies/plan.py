@@ -60,7 +60,7 @@ class Plan:
         for seed in self.seeds:
             for cell in first:
                 recipe = cell.recipe if cell.recipe.seed == seed else cell.recipe.replace(seed=seed)
-                its = Cell(recipe.key(), cell.kind, cell.method, cell.task, cell.setting, seed, recipe)
+                its = Cell(recipe.key(), cell.method, cell.task, cell.setting, seed, recipe)
                 if (other := found.get(its.id)) is not None and other.task != its.task:
                     raise StudyError(f"{self.name}: the tasks {other.task} and {its.task} are one; leave one out")
                 found.setdefault(its.id, its)
@@ -87,7 +87,7 @@ def _of_task(plan: Plan, task: str) -> Iterator[Cell]:
         for method in plan.methods:
             kept, common = (_of_method(given, method, plan.methods) for given in (its, {**plan.recipe, **fields}))
             recipe = _recipe(kind, source, {**common, **plan.methods[method], **kept, "method": method})
-            yield Cell("", kind, method, task, setting if kept or not its else "", 0, recipe)
+            yield Cell("", method, task, setting if kept or not its else "", 0, recipe)
 
 
 def _source(task: str, fields: Fields) -> tuple[Kind, str | None, Fields]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -118,9 +118,9 @@ def _write(path: Path, task: NluTask, rows: int, said: str) -> None:
     draw = random.Random(f"{task.name} {said}")
     columns, lines = task.columns, []
     for number in range(rows):
-        classes: Sequence[str] = task.labels or MOODS[:2]  # type: ignore[assignment]
-        mood = number % len(classes)
-        shown = draw.randrange(len(classes)) if draw.random() < WRONG else mood
+        classes = len(task.labels) or 2
+        mood = number % classes
+        shown = draw.randrange(classes) if draw.random() < WRONG else mood
         row: dict[str, Any] = {columns.text: _text(draw, shown)}
         if columns.pair is not None:
             row[columns.pair] = _text(draw, shown)

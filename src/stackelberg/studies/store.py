@@ -22,6 +22,8 @@ from time import time
 from typing import TYPE_CHECKING, Any
 
 from stackelberg.decoding import listing
+from stackelberg.runs.folder import RECIPE
+from stackelberg.runs.recipe import BaseRecipe
 from stackelberg.storage import UNFINISHED, unwritable, write_whole
 from stackelberg.studies.cell import Cell
 from stackelberg.studies.errors import StudyError
@@ -263,8 +265,8 @@ class Store:
         return int(process) == os.getpid() and token != TOKEN
 
     def _difference(self, cell: Cell, other: str) -> str:
-        path = self.run_folder(other) / "recipe.yaml"
-        return cell.recipe.difference(type(cell.recipe).load(path)) if path.is_file() else "its folder is gone"  # type: ignore[arg-type]
+        path, ours = self.run_folder(other) / RECIPE, cell.recipe
+        return BaseRecipe.difference(ours, ours.load(path)) if path.is_file() else "its folder is gone"
 
     def _result(self, row: dict[str, Any]) -> Result:
         said = json.loads(row.pop("figures") or "{}")
