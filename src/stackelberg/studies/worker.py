@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stackelberg.runs.records import finite
-from stackelberg.storage import sweep_unfinished, write_whole
+from stackelberg.storage import write_whole
 from stackelberg.studies.cell import Cell
 from stackelberg.studies.measures import measure
 from stackelberg.studies.result import CELL
@@ -32,8 +32,6 @@ def train(cell: Cell, folder: Path, measures: Mapping[str, Any], cpus: int) -> N
 
     torch.set_num_threads(cpus)
     with _the_only_one(folder):
-        if folder.is_dir():
-            sweep_unfinished(folder)  # of a run that was killed before it had written a first file
         kind: Any = TranslationRun if cell.kind == "nmt" else Run
         run = kind.train(cell.recipe, folder, tensorboard=False)
         path = folder / CELL
